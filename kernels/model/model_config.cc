@@ -159,9 +159,9 @@ class Reader {
 };
 
 // Reads what Qwen and OLMoE have in common.
-absl::Status ReadSoftmaxRouter(const Reader& reader, MoeLayerConfig& config) {
+absl::Status ReadSoftmaxRouter(const Reader& reader, bool normalize, MoeLayerConfig& config) {
   config.router.scores = RouterScores::kSoftmax;
-  OCTET_ASSIGN_OR_RETURN(config.router.normalize, reader.Bool("norm_topk_prob", false));
+  OCTET_ASSIGN_OR_RETURN(config.router.normalize, reader.Bool("norm_topk_prob", normalize));
   return absl::OkStatus();
 }
 
@@ -171,6 +171,16 @@ absl::StatusOr<ExpertLayers> ReadMixtral(const Reader& reader) {
   OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("num_local_experts", 1));
   OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("intermediate_size", 1));
   config.router.normalize = true;
+  return layers;
+}
+
+// As Mixtral, but for the router. `transformers` has a bias whatever config.json says.
+absl::StatusOr<ExpertLayers> ReadMinimax(const Reader& reader) {
+  OCTET_RETURN_IF_ERROR(reader.Only("scoring_func", "sigmoid"));
+  OCTET_ASSIGN_OR_RETURN(const bool bias, reader.Bool("use_routing_bias", true));
+  if (!bias) return reader.Unsupported("use_routing_bias", false, "true");
+  OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadMixtral(reader));
+  layers.config.router.scores = RouterScores::kSigmoid;
   return layers;
 }
 
@@ -184,11 +194,12 @@ absl::StatusOr<ExpertLayers> ReadOlmoe(const Reader& reader) {
   ExpertLayers layers;
   OCTET_ASSIGN_OR_RETURN(layers.config.num_experts, ReadNumExperts(reader, 1));
   OCTET_ASSIGN_OR_RETURN(layers.config.intermediate, reader.Natural("intermediate_size", 1));
-  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, layers.config));
+  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, false, layers.config));
   return layers;
 }
 
-absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared) {
+// `normalize`: unless the file says otherwise.
+absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared, bool normalize) {
   ExpertLayers layers;
   MoeLayerConfig& config = layers.config;
   OCTET_ASSIGN_OR_RETURN(config.num_experts, ReadNumExperts(reader, 0));
@@ -198,13 +209,24 @@ absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared) {
                            reader.Natural("shared_expert_intermediate_size", 1));
     config.shared_gate = true;
   }
-  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, config));
+  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, normalize, config));
   OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("decoder_sparse_step", 1, 1));
   layers.phase = 1;
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> dense, reader.Naturals("mlp_only_layers"));
   layers.dense.insert(dense.begin(), dense.end());
   return layers;
 }
+
+// The numbers that DeepSeek-V3 and its relatives have unless the file says otherwise.
+struct NoauxDefaults {
+  int groups;
+  int top_groups;
+  float scaling;
+  int first;  // layer with experts
+};
+constexpr NoauxDefaults kDeepseekV3Defaults = {
+    .groups = 8, .top_groups = 4, .scaling = 2.5F, .first = 3};
+constexpr NoauxDefaults kGlm4Defaults = {.groups = 1, .top_groups = 1, .scaling = 1.0F, .first = 1};
 
 absl::Status ReadGroups(const Reader& reader, std::optional<int> groups,
                         std::optional<int> top_groups, RouterConfig& router) {
@@ -231,39 +253,42 @@ absl::Status ReadDeepseekV2Router(const Reader& reader, RouterConfig& router) {
   return absl::OkStatus();
 }
 
-absl::Status ReadDeepseekV3Router(const Reader& reader, RouterConfig& router) {
+absl::Status ReadNoauxRouter(const Reader& reader, const NoauxDefaults& defaults,
+                             RouterConfig& router) {
   OCTET_RETURN_IF_ERROR(reader.Only("scoring_func", "sigmoid"));
   OCTET_RETURN_IF_ERROR(reader.Only("topk_method", "noaux_tc"));
   router.scores = RouterScores::kSigmoid;
   router.group_score = GroupScore::kSumOfTwoBest;
-  OCTET_RETURN_IF_ERROR(ReadGroups(reader, 8, 4, router));
+  OCTET_RETURN_IF_ERROR(ReadGroups(reader, defaults.groups, defaults.top_groups, router));
   OCTET_ASSIGN_OR_RETURN(router.normalize, reader.Bool("norm_topk_prob", true));
-  OCTET_ASSIGN_OR_RETURN(router.scaling, reader.Float("routed_scaling_factor", 2.5F));
+  OCTET_ASSIGN_OR_RETURN(router.scaling, reader.Float("routed_scaling_factor", defaults.scaling));
   return absl::OkStatus();
 }
 
-absl::StatusOr<ExpertLayers> ReadDeepseek(const Reader& reader, bool v3) {
+// `noaux`: of DeepSeek-V3 and its relatives; nullptr: DeepSeek-V2.
+absl::StatusOr<ExpertLayers> ReadDeepseek(const Reader& reader, const NoauxDefaults* noaux) {
   ExpertLayers layers;
   MoeLayerConfig& config = layers.config;
   OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("n_routed_experts", 1));
   OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("moe_intermediate_size", 1));
   int shared = 0;
   if (!reader.IsNull("n_shared_experts")) {
-    OCTET_ASSIGN_OR_RETURN(shared, reader.Natural("n_shared_experts", 0, v3 ? 1 : 2));
+    OCTET_ASSIGN_OR_RETURN(shared, reader.Natural("n_shared_experts", 0, noaux != nullptr ? 1 : 2));
   }
   if (shared > kMostInt / config.intermediate) {
     return reader.Unsupported("n_shared_experts", absl::StrCat(shared), "smaller");
   }
   config.shared_intermediate = shared * config.intermediate;
-  // DeepSeek-V3 has no biases, whatever its config.json says.
+  // DeepSeek-V3 and its relatives have no biases, whatever their config.json says.
   OCTET_ASSIGN_OR_RETURN(const bool biases, reader.Bool("mlp_bias", false));
-  if (biases && !v3) {
+  if (biases && noaux == nullptr) {
     return reader.Unsupported("mlp_bias", true, "false: Octet's experts have no biases");
   }
-  OCTET_RETURN_IF_ERROR(v3 ? ReadDeepseekV3Router(reader, config.router)
-                           : ReadDeepseekV2Router(reader, config.router));
+  OCTET_RETURN_IF_ERROR(noaux != nullptr ? ReadNoauxRouter(reader, *noaux, config.router)
+                                         : ReadDeepseekV2Router(reader, config.router));
   config.router.normalize_epsilon = config.router.normalize ? kDeepseekEpsilon : 0.0F;
-  OCTET_ASSIGN_OR_RETURN(layers.first, reader.Natural("first_k_dense_replace", 0, v3 ? 3 : 0));
+  OCTET_ASSIGN_OR_RETURN(layers.first, reader.Natural("first_k_dense_replace", 0,
+                                                      noaux != nullptr ? noaux->first : 0));
   OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("moe_layer_freq", 1, 1));
   return layers;
 }
@@ -291,19 +316,25 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
     case ModelFamily::kMixtral:
       return ReadMixtral(reader);
     case ModelFamily::kQwen2Moe:
-      return ReadQwen(reader, /*shared=*/true);
+      return ReadQwen(reader, /*shared=*/true, /*normalize=*/false);
     case ModelFamily::kQwen3Moe:
-      return ReadQwen(reader, /*shared=*/false);
+      return ReadQwen(reader, /*shared=*/false, /*normalize=*/false);
+    case ModelFamily::kQwen3Next:
+      return ReadQwen(reader, /*shared=*/true, /*normalize=*/true);
     case ModelFamily::kOlmoe:
       return ReadOlmoe(reader);
     case ModelFamily::kDeepseekV2:
-      return ReadDeepseek(reader, /*v3=*/false);
+      return ReadDeepseek(reader, nullptr);
     case ModelFamily::kGptOss:
       return ReadGptOss(reader);
+    case ModelFamily::kGlm4Moe:
+      return ReadDeepseek(reader, &kGlm4Defaults);
+    case ModelFamily::kMinimaxM2:
+      return ReadMinimax(reader);
     case ModelFamily::kDeepseekV3:
       break;
   }
-  return ReadDeepseek(reader, /*v3=*/true);
+  return ReadDeepseek(reader, &kDeepseekV3Defaults);
 }
 
 // The members of quantization_config that are read below, and those that change nothing: tensors
@@ -314,6 +345,8 @@ constexpr absl::string_view kQuantizationMembers[] = {
     "dequantize",        "weight_block_size",
     "ignored_layers",    "modules_to_not_convert",
     "kv_cache_scheme",   "is_checkpoint_fp8_serialized"};
+constexpr absl::string_view kE4m3 = "e4m3";
+constexpr absl::string_view kLongE4m3 = "float8_e4m3fn";  // as MiniMax writes it
 constexpr absl::string_view kFloatScales = "float";
 constexpr absl::string_view kScalesOfActivations =
     "': Octet quantizes activations with float32 scales, as transformers does; remove it for these";
@@ -341,7 +374,10 @@ absl::Status CheckQuantization(const Reader& config, ModelFamily family) {
   if (method == "mxfp4") return CheckMxfp4(*reader, family);
   if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8' or 'mxfp4'");
   OCTET_RETURN_IF_ERROR(reader->OnlyMembers(kQuantizationMembers));
-  OCTET_RETURN_IF_ERROR(reader->Only("fmt", "e4m3"));
+  OCTET_ASSIGN_OR_RETURN(const std::string fmt, reader->String("fmt", kE4m3));
+  if (fmt != kE4m3 && fmt != kLongE4m3) {
+    return reader->Unsupported("fmt", fmt, absl::StrCat("'", kE4m3, "'"));
+  }
   OCTET_RETURN_IF_ERROR(reader->Only("activation_scheme", "dynamic"));
   OCTET_ASSIGN_OR_RETURN(const std::string scale_fmt, reader->String("scale_fmt", kFloatScales));
   if (scale_fmt != kFloatScales) {
@@ -412,7 +448,8 @@ absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
       {ModelFamily::kMixtral, "mixtral"},        {ModelFamily::kQwen2Moe, "qwen2_moe"},
       {ModelFamily::kQwen3Moe, "qwen3_moe"},     {ModelFamily::kOlmoe, "olmoe"},
       {ModelFamily::kDeepseekV2, "deepseek_v2"}, {ModelFamily::kDeepseekV3, "deepseek_v3"},
-      {ModelFamily::kGptOss, "gpt_oss"}};
+      {ModelFamily::kGptOss, "gpt_oss"},         {ModelFamily::kGlm4Moe, "glm4_moe"},
+      {ModelFamily::kMinimaxM2, "minimax_m2"},   {ModelFamily::kQwen3Next, "qwen3_next"}};
   return kTable;
 }
 

@@ -26,21 +26,28 @@ struct Names {
   MlpNames expert = {};
   absl::string_view shared = "shared_experts";
   absl::string_view router = "gate";
-  bool router_bias = false;
-  bool alternating = false;  // rows of gate and up, in tensors of all experts
+  absl::string_view router_bias = "";  // that is added to scores for the choice; empty: none
+  bool alternating = false;            // rows of gate and up, in tensors of all experts
 };
 
 // The block that the experts of any family are in where two tensors have them all.
 constexpr absl::string_view kFusedBlock = "mlp";
 
 Names NamesOf(ModelFamily family) {
+  constexpr MlpNames kNumbered = {.gate = "w1", .up = "w3", .down = "w2"};
   switch (family) {
     case ModelFamily::kMixtral:
-      return {.block = "block_sparse_moe", .expert = {.gate = "w1", .up = "w3", .down = "w2"}};
+      return {.block = "block_sparse_moe", .expert = kNumbered};
+    case ModelFamily::kMinimaxM2:
+      return {.block = "block_sparse_moe",
+              .expert = kNumbered,
+              .router_bias = "e_score_correction_bias"};
     case ModelFamily::kQwen2Moe:
+    case ModelFamily::kQwen3Next:
       return {.shared = "shared_expert"};
     case ModelFamily::kDeepseekV3:
-      return {.router_bias = true};
+    case ModelFamily::kGlm4Moe:
+      return {.router_bias = "gate.e_score_correction_bias"};
     case ModelFamily::kGptOss:
       return {.router = "router", .alternating = true};
     case ModelFamily::kQwen3Moe:
@@ -86,9 +93,9 @@ class MappedModelFolder final : public ModelFolder {
           weights.logit_bias,
           tensors.Vector(absl::StrCat(names_.router, ".bias"), config.num_experts));
     }
-    if (names_.router_bias) {
+    if (!names_.router_bias.empty()) {
       OCTET_ASSIGN_OR_RETURN(weights.router_bias,
-                             tensors.Vector("gate.e_score_correction_bias", config.num_experts));
+                             tensors.Vector(names_.router_bias, config.num_experts));
     }
     OCTET_ASSIGN_OR_RETURN(weights.experts, Experts(config, layer));
     OCTET_RETURN_IF_ERROR(CheckFormat(weights.experts, layer, config.weights));

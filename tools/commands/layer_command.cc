@@ -99,7 +99,7 @@ absl::Status MakeWeights(LayerFlags& flags, const NodesOfRanks& nodes, Weights& 
     OCTET_RETURN_IF_ERROR(Place(nodes, flags));
     config.max_tokens_per_rank = 1;  // the tokens are not known yet
     OCTET_RETURN_IF_ERROR(Validate(config, nodes));
-    weights.random.emplace(config, flags.family == ModelFamily::kDeepseekV3,
+    weights.random.emplace(config, config.router.scores == RouterScores::kSigmoid,
                            flags.run.workload.seed);
     weights.views = weights.random->weights();
     weights.name = absl::StrCat(EnumName(flags.family), " with random weights");
@@ -305,10 +305,11 @@ Command LayerCommand() {
       .details =
           "Runs router, dispatch, experts, combine and shared experts on all ranks, for tokens\n"
           "from a file or random ones. Weights come from a model folder as it is (config.json and\n"
-          "*.safetensors of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2, DeepSeek-V3 or\n"
-          "gpt-oss), or are random. --all runs all layers of a folder. Checks every token's "
-          "experts and weights to the bit against the logits,\n"
-          "and logits and outputs of some tokens against float64, with a bound that counts the\n"
+          "*.safetensors of Mixtral, Qwen2-MoE, Qwen3-MoE, Qwen3-Next, OLMoE, DeepSeek-V2,\n"
+          "DeepSeek-V3, GLM-4-MoE, MiniMax-M2, gpt-oss), or are random. --all runs all layers of "
+          "a\n"
+          "folder. Checks every token's experts and weights to the bit against the logits, and\n"
+          "logits and outputs of some tokens against float64, with a bound that counts the\n"
           "roundings on the way. Times each part and the whole; --iters=0 does not.\n"
           "--memory prints every buffer instead, before anything is allocated.\n"
           "--contenders=nccl+cublas_streams calls what is commonly written instead in turn with\n"

@@ -180,7 +180,7 @@ absl::Status ResolveShape(const CommandLine& line, bool emulated, LayerFlags& fl
     }
     config.shared_intermediate = static_cast<int>(shared);
   }
-  config.shared_gate = flags.family == ModelFamily::kQwen2Moe && config.shared_intermediate > 0;
+  config.shared_gate = config.shared_gate && config.shared_intermediate > 0;
   config.router = ModelRouter(flags.family, config.num_experts);
   return absl::OkStatus();
 }

@@ -17,8 +17,20 @@ MoeLayerConfig ModelShape(ModelFamily family) {
   switch (family) {
     case ModelFamily::kMixtral:
       return shape(8, 2, 4096, 14336, 0);  // 8x7B
-    case ModelFamily::kQwen2Moe:
-      return shape(64, 8, 3584, 2560, 20480);  // 57B-A14B
+    case ModelFamily::kQwen2Moe: {
+      MoeLayerConfig config = shape(64, 8, 3584, 2560, 20480);  // 57B-A14B
+      config.shared_gate = true;
+      return config;
+    }
+    case ModelFamily::kQwen3Next: {
+      MoeLayerConfig config = shape(512, 10, 2048, 512, 512);  // 80B-A3B
+      config.shared_gate = true;
+      return config;
+    }
+    case ModelFamily::kGlm4Moe:
+      return shape(160, 8, 5120, 1536, 1536);  // GLM-4.5
+    case ModelFamily::kMinimaxM2:
+      return shape(256, 8, 3072, 1536, 0);
     case ModelFamily::kQwen3Moe:
       return shape(128, 8, 2048, 768, 0);  // 30B-A3B
     case ModelFamily::kOlmoe:
@@ -55,8 +67,20 @@ RouterConfig ModelRouter(ModelFamily family, int num_experts) {
   switch (family) {
     case ModelFamily::kMixtral:
     case ModelFamily::kQwen3Moe:
+    case ModelFamily::kQwen3Next:
     case ModelFamily::kGptOss:
       router.normalize = true;
+      break;
+    case ModelFamily::kMinimaxM2:
+      router.scores = RouterScores::kSigmoid;
+      router.normalize = true;
+      break;
+    case ModelFamily::kGlm4Moe:
+      router.scores = RouterScores::kSigmoid;
+      router.group_score = GroupScore::kSumOfTwoBest;
+      router.normalize = true;
+      router.normalize_epsilon = 1e-20F;
+      router.scaling = 2.5F;
       break;
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kOlmoe:

@@ -22,6 +22,9 @@ enum class ModelFamily {
   kDeepseekV2,
   kDeepseekV3,
   kGptOss,
+  kGlm4Moe,
+  kMinimaxM2,
+  kQwen3Next,
 };
 // The names are those of config.json's model_type.
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily);

@@ -152,6 +152,40 @@ TEST(ModelFolderConfig, LayersThatDoNotExist) {
   }
 }
 
+// Families that have what another one has, with other numbers.
+TEST(ModelFolderConfig, RelativesOfOtherFamilies) {
+  const Json glm = Json::parse(R"({"model_type": "glm4_moe", "n_group": null, "topk_group": null,
+      "topk_method": null, "scoring_func": null, "norm_topk_prob": null,
+      "routed_scaling_factor": null, "first_k_dense_replace": null})");
+  MoeLayerConfig config = *ConfigWith(DeepseekV3(), glm, 1);
+  EXPECT_EQ(config.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.router.groups, 1);
+  EXPECT_TRUE(config.router.normalize);
+  EXPECT_EQ(config.router.normalize_epsilon, 1e-20F);
+  EXPECT_EQ(config.router.scaling, 1.0F);
+  EXPECT_EQ(config.shared_intermediate, config.intermediate);
+  EXPECT_FALSE(ConfigWith(DeepseekV3(), glm, 0).ok()) << "the first layer is dense";
+
+  Json minimax = Json::parse(R"({"model_type": "minimax_m2", "scoring_func": "sigmoid"})");
+  config = *ConfigWith(Mixtral(), minimax, LastLayer(Mixtral()));
+  EXPECT_EQ(config.router.scores, RouterScores::kSigmoid);
+  EXPECT_TRUE(config.router.normalize);
+  EXPECT_EQ(config.router.normalize_epsilon, 0.0F);
+  EXPECT_EQ(config.router.scaling, 1.0F);
+  minimax["use_routing_bias"] = false;
+  EXPECT_THAT(std::string(ConfigWith(Mixtral(), minimax, 0).status().message()),
+              HasSubstr("use_routing_bias false is not supported; it must be true"));
+  minimax["scoring_func"] = "softmax";
+  EXPECT_THAT(std::string(ConfigWith(Mixtral(), minimax, 0).status().message()),
+              HasSubstr("scoring_func \"softmax\" is not supported; it must be 'sigmoid'"));
+
+  const Json next = Json::parse(R"({"model_type": "qwen3_next", "norm_topk_prob": null})");
+  Json without = next;
+  without["norm_topk_prob"] = false;
+  EXPECT_TRUE(ConfigWith(Qwen2(), next, LastLayer(Qwen2()))->shared_gate);
+  EXPECT_FALSE(ConfigWith(Qwen2(), without, LastLayer(Qwen2()))->router.normalize);
+}
+
 struct WrongMember {
   std::string change;   // a merge patch of config.json
   std::string message;  // after the file's name
@@ -322,7 +356,7 @@ TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
   EXPECT_EQ(status_of(R"({"model_type": "llama"})"),
             absl::UnimplementedError(
                 path + ": model_type \"llama\" is not one of mixtral, qwen2_moe, qwen3_moe, olmoe, "
-                       "deepseek_v2, deepseek_v3, gpt_oss"));
+                       "deepseek_v2, deepseek_v3, gpt_oss, glm4_moe, minimax_m2, qwen3_next"));
   EXPECT_EQ(status_of(R"({"model_type": "olmoe"})"),
             absl::InvalidArgumentError(path + ": num_hidden_layers is missing"));
   EXPECT_EQ(status_of(Mixtral().config.dump()),

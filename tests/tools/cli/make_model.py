@@ -1,5 +1,5 @@
 """Writes a small model folder with random weights: config.json and *.safetensors, with the names
-and types that transformers gives a Mixture-of-Experts model of one of seven families.
+and types that transformers gives a Mixture-of-Experts model of one of ten families.
 
     make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8] ...
     make_model.py FOLDER --experts_as=fused|transposed ...
@@ -7,7 +7,7 @@ and types that transformers gives a Mixture-of-Experts model of one of seven fam
 
 Layers have their experts, router and shared experts, and norms; there are no attention weights, so
 that nothing but `octet layer` and its checks can use the folder. Of several layers of a DeepSeek
-model the first has no experts. Each expert has tensors of its own, or two have those of all: as
+or GLM model the first has no experts. Each expert has tensors of its own, or two have those of all: as
 transformers keeps them in memory, or transposed. --set=NAME=JSON sets a member of config.json, as in
 --set=norm_topk_prob=true, and may be repeated. --x also writes random tokens, bfloat16 as uint16,
 for float16 models float16. The same flags write the same bytes, and --experts_as the same numbers.
@@ -23,11 +23,14 @@ from check_dump import round_to
 from safetensors_file import BLOCK, INDEX, SCALES, Tensor, quantized, tensor, write_folder
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
-            "gpt_oss")
+            "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next")
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
            "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
-           "gpt_oss": "GptOss"}
+           "gpt_oss": "GptOss", "glm4_moe": "Glm4Moe", "minimax_m2": "MiniMaxM2",
+           "qwen3_next": "Qwen3Next"}
+NUMBERED = ("mixtral", "minimax_m2")  # w1, w2 and w3 in block_sparse_moe
+SHARED_GATE = ("qwen2_moe", "qwen3_next")
 EXPERTS_AS = ("each", "fused", "transposed")
 LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
 BIAS_SPREAD = 0.1
@@ -35,7 +38,13 @@ MX_BLOCK = 32  # numbers that share a scale
 
 
 def is_deepseek(family):
-    return family.startswith("deepseek")
+    """GLM is, but for the numbers."""
+    return family.startswith("deepseek") or family == "glm4_moe"
+
+
+def is_noaux(family):
+    """A bias is added to scores for the choice, which are sigmoids."""
+    return family in ("deepseek_v3", "glm4_moe", "minimax_m2")
 
 
 def first_sparse_layer(options):
@@ -68,14 +77,16 @@ def config_of(options):
             KINDS[options.dtype]],
         "vocab_size": 32,
     }
-    if family in ("mixtral", "gpt_oss"):
+    if family in (*NUMBERED, "gpt_oss"):
         config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts}
+        if family == "minimax_m2":
+            config |= {"scoring_func": "sigmoid", "use_routing_bias": True}
     elif family == "olmoe":
         config |= {"intermediate_size": options.intermediate, "num_experts": options.experts,
                    "norm_topk_prob": False}
     elif is_deepseek(family):
         groups, top_groups = groups_of(options)
-        third = family == "deepseek_v3"
+        third = is_noaux(family)
         grouped = "noaux_tc" if third else "group_limited_greedy"
         config |= {"intermediate_size": 2 * options.intermediate,
                    "moe_intermediate_size": options.intermediate,
@@ -90,8 +101,8 @@ def config_of(options):
         config |= {"intermediate_size": 2 * options.intermediate,
                    "moe_intermediate_size": options.intermediate, "num_experts": options.experts,
                    "decoder_sparse_step": 1, "mlp_only_layers": [],
-                   "norm_topk_prob": family == "qwen3_moe"}
-        if family == "qwen2_moe":
+                   "norm_topk_prob": family in ("qwen3_moe", "qwen3_next")}
+        if family in SHARED_GATE:
             config["shared_expert_intermediate_size"] = (options.intermediate
                                                          * options.shared_experts)
     if options.dtype == "fp8":
@@ -184,7 +195,7 @@ def add_layer(weights, layer):
     prefix = f"model.layers.{layer}"
     for norm in ("input_layernorm", "post_attention_layernorm"):
         weights.plain(f"{prefix}.{norm}.weight", np.ones(options.hidden))
-    prefix += ".block_sparse_moe" if family == "mixtral" and not fused else ".mlp"
+    prefix += ".block_sparse_moe" if family in NUMBERED and not fused else ".mlp"
     if layer < first_sparse_layer(options):
         weights.mlp(prefix, names, 2 * options.intermediate)
         return
@@ -197,17 +208,18 @@ def add_layer(weights, layer):
         return
     weights.plain(f"{prefix}.gate.weight",
                   weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
-    if family == "deepseek_v3":
+    if is_noaux(family):
         bias = weights.random.standard_normal(options.experts, np.float32)
-        weights.tensors[f"{prefix}.gate.e_score_correction_bias"] = Tensor(
+        owner = prefix if family == "minimax_m2" else f"{prefix}.gate"
+        weights.tensors[f"{owner}.e_score_correction_bias"] = Tensor(
             "F32", bias * np.float32(BIAS_SPREAD))
-    of_expert = ("w1", "w3", "w2") if family == "mixtral" else names
+    of_expert = ("w1", "w3", "w2") if family in NUMBERED else names
     for expert in range(options.experts):
         weights.mlp(f"{prefix}.experts.{expert}", of_expert, options.intermediate)
     if fused:
         weights.fuse(f"{prefix}.experts", of_expert)
     shared = options.intermediate * options.shared_experts
-    if family == "qwen2_moe":
+    if family in SHARED_GATE:
         weights.mlp(f"{prefix}.shared_expert", names, shared)
         weights.plain(f"{prefix}.shared_expert_gate.weight", weights.normal(1, options.hidden))
     elif is_deepseek(family) and shared:
@@ -250,7 +262,8 @@ def parse(arguments=None):
     parser.add_argument("--experts", type=int, default=16)
     parser.add_argument("--topk", type=int, default=4)
     parser.add_argument("--shared_experts", type=int, default=2,
-                        help="of qwen2_moe and deepseek_*, each of the experts' size")
+                        help="of qwen2_moe, qwen3_next, deepseek_* and glm4_moe, each of the "
+                             "experts' size")
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--dtype", choices=KINDS, default="bf16", help="of the weights")
     parser.add_argument("--experts_as", choices=EXPERTS_AS, default="each",
@@ -261,8 +274,8 @@ def parse(arguments=None):
     parser.add_argument("--x", type=pathlib.Path, metavar="FILE", help="write tokens, too")
     parser.add_argument("--tokens", type=int, default=40)
     options = parser.parse_args(arguments)
-    if options.family == "qwen2_moe" and options.shared_experts < 1:
-        parser.error("qwen2_moe has a shared expert")
+    if options.family in SHARED_GATE and options.shared_experts < 1:
+        parser.error(f"{options.family} has a shared expert")
     if (options.dtype == "mxfp4") > (options.family == "gpt_oss"):
         parser.error("only gpt_oss has mxfp4")
     if options.family == "gpt_oss" and (options.dtype == "fp8" or options.experts_as != "each"):

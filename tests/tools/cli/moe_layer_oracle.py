@@ -70,8 +70,15 @@ def router_of(config):
     family = config["model_type"]
     if family in ("mixtral", "gpt_oss"):  # a softmax over the chosen ones is such a one
         return Router(normalize=True)
-    if family in ("qwen2_moe", "qwen3_moe", "olmoe"):
-        return Router(normalize=config.get("norm_topk_prob", False))
+    if family == "minimax_m2":
+        return Router(sigmoid=True, normalize=True)
+    if family in ("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next"):
+        return Router(normalize=config.get("norm_topk_prob", family == "qwen3_next"))
+    if family == "glm4_moe":
+        return Router(sigmoid=True, two_best=True, epsilon=1e-20, groups=config.get("n_group", 1),
+                      top_groups=config.get("topk_group", 1),
+                      normalize=config.get("norm_topk_prob", True),
+                      scaling=config.get("routed_scaling_factor", 1.0))
     third = family == "deepseek_v3"
     grouped = third or config.get("topk_method", "greedy") != "greedy"
     return Router(sigmoid=third, two_best=third, epsilon=1e-20,
@@ -90,7 +97,8 @@ class Layer:
         self.router_config = router_of(config)
         self.files = Folder(folder)
         self.fused = f"model.layers.{layer}.mlp.experts.gate_up_proj" in self.files
-        block = "block_sparse_moe" if self.family == "mixtral" and not self.fused else "mlp"
+        self.numbered = self.family in ("mixtral", "minimax_m2")
+        block = "block_sparse_moe" if self.numbered and not self.fused else "mlp"
         self.prefix = f"model.layers.{layer}.{block}."
         gpt_oss = self.family == "gpt_oss"
         gate = "router" if gpt_oss else "gate"
@@ -105,22 +113,23 @@ class Layer:
         self.mxfp4 = self.prefix + "experts.down_proj_blocks" in self.files
         self.experts, self.hidden = self.router.shape
         self.topk = config["num_experts_per_tok"]
-        bias = self.prefix + "gate.e_score_correction_bias"
-        self.bias = (self.files.values(bias).astype(np.float64) if self.family == "deepseek_v3"
-                     else np.zeros(self.experts))
+        bias = {"deepseek_v3": "gate.", "glm4_moe": "gate.", "minimax_m2": ""}.get(self.family)
+        self.bias = (np.zeros(self.experts) if bias is None else self.files.values(
+            f"{self.prefix}{bias}e_score_correction_bias").astype(np.float64))
         down = self.prefix + "experts.down_proj" if self.fused else self.name(0, "down")
         self.stored_fp8 = not gpt_oss and self.files.load(down).kind == "F8_E4M3"
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
-        self.shared_prefix = {"qwen2_moe": "shared_expert", "deepseek_v2": "shared_experts",
-                              "deepseek_v3": "shared_experts"}.get(self.family)
+        self.shared_prefix = {"qwen2_moe": "shared_expert", "qwen3_next": "shared_expert",
+                              "deepseek_v2": "shared_experts", "deepseek_v3": "shared_experts",
+                              "glm4_moe": "shared_experts"}.get(self.family)
         if self.shared_prefix and f"{self.prefix}{self.shared_prefix}.up_proj.weight" \
                 not in self.files:
-            if self.family == "qwen2_moe" or config.get("n_shared_experts"):
+            if self.shared_prefix == "shared_expert" or config.get("n_shared_experts"):
                 raise Damaged(f"{folder}: layer {layer} has no shared expert")
             self.shared_prefix = None
 
     def name(self, expert, part):
-        own = {"gate": "w1", "up": "w3", "down": "w2"}[part] if self.family == "mixtral" else \
+        own = {"gate": "w1", "up": "w3", "down": "w2"}[part] if self.numbered else \
             part + "_proj"
         return f"{self.prefix}experts.{expert}.{own}.weight"
 
@@ -192,7 +201,7 @@ class Layer:
     def shared_gate(self):
         """[1][H], or None."""
         name = "shared_expert_gate.weight"
-        return self.rounded(name) if self.family == "qwen2_moe" else None
+        return self.rounded(name) if self.shared_prefix == "shared_expert" else None
 
 
 # ---- The router

@@ -450,10 +450,15 @@ class MakeModelTest(FolderTest):
         mlp = ["down_proj", "gate_proj", "up_proj"]
         wanted = {
             "mixtral": ("block_sparse_moe.", ["w1", "w2", "w3"], []),
+            "minimax_m2": ("block_sparse_moe.", ["w1", "w2", "w3"], ["e_score_correction_bias"]),
             "qwen2_moe": ("mlp.", mlp, [f"shared_expert.{name}.weight" for name in mlp]
                           + ["shared_expert_gate.weight"]),
             "qwen3_moe": ("mlp.", mlp, []),
+            "qwen3_next": ("mlp.", mlp, [f"shared_expert.{name}.weight" for name in mlp]
+                           + ["shared_expert_gate.weight"]),
             "olmoe": ("mlp.", mlp, []),
+            "glm4_moe": ("mlp.", mlp, [f"shared_experts.{name}.weight" for name in mlp]
+                         + ["gate.e_score_correction_bias"]),
             "deepseek_v2": ("mlp.", mlp, [f"shared_experts.{name}.weight" for name in mlp]),
             "deepseek_v3": ("mlp.", mlp, [f"shared_experts.{name}.weight" for name in mlp]
                             + ["gate.e_score_correction_bias"]),

@@ -70,6 +70,8 @@ def cases(sizes):
                         "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 16}
     grouped = deepseek | {"n_group": 4, "topk_group": 2}
     olmoe = plain | {"num_experts": sizes.experts}
+    glm = apart | {"n_routed_experts": sizes.experts, "n_shared_experts": 1,
+                   "first_k_dense_replace": 0, "norm_topk_prob": True, "head_dim": hidden // 4}
     return [
         ("mixtral", "", plain | {"num_local_experts": sizes.experts}),
         ("qwen2_moe", "", qwen | {"shared_expert_intermediate_size": 2 * intermediate,
@@ -86,6 +88,13 @@ def cases(sizes):
         ("deepseek_v3", "groups", grouped | {"norm_topk_prob": True,
                                              "routed_scaling_factor": 2.5}),
         ("gpt_oss", "", plain | {"num_local_experts": sizes.experts, "head_dim": hidden // 4}),
+        ("glm4_moe", "", glm | {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5}),
+        ("glm4_moe", "groups", glm | {"n_group": 4, "topk_group": 2,
+                                      "routed_scaling_factor": 1.0}),
+        ("minimax_m2", "", plain | {"num_local_experts": sizes.experts, "head_dim": hidden // 4}),
+        ("qwen3_next", "", qwen | {"shared_expert_intermediate_size": intermediate,
+                                   "norm_topk_prob": True, "head_dim": hidden // 4,
+                                   "layer_types": ["full_attention"]}),
     ]
 
 
