@@ -1,4 +1,5 @@
 // MoeLayer and ModelFolder in C.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,6 +64,12 @@ absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given) {
   config.max_blocks = read.max_blocks;
   config.link_blocks = read.link_blocks;
   OCTET_RETURN_IF_ERROR(ReadEnum("shared_experts", read.shared_experts, &config.shared_experts));
+  config.capacity_rows = read.capacity_rows;
+  config.logit_bias = read.logit_bias != 0;
+  config.expert_biases = read.expert_biases != 0;
+  if (read.swiglu_alpha != 0.0F) config.swiglu.alpha = read.swiglu_alpha;
+  if (read.swiglu_limit != 0.0F) config.swiglu.limit = read.swiglu_limit;
+  if (read.swiglu_up_offset != 0.0F) config.swiglu.up_offset = read.swiglu_up_offset;
   return config;
 }
 
@@ -89,7 +96,13 @@ octet_layer_config ConfigOf(const MoeLayerConfig& config) {
           .router_group_score = static_cast<int32_t>(config.router.group_score),
           .router_normalize = config.router.normalize ? 1 : 0,
           .router_normalize_epsilon = config.router.normalize_epsilon,
-          .router_scaling = config.router.scaling};
+          .router_scaling = config.router.scaling,
+          .capacity_rows = config.capacity_rows,
+          .logit_bias = config.logit_bias ? 1 : 0,
+          .expert_biases = config.expert_biases ? 1 : 0,
+          .swiglu_alpha = config.swiglu.alpha,
+          .swiglu_limit = std::isinf(config.swiglu.limit) ? 0.0F : config.swiglu.limit,
+          .swiglu_up_offset = config.swiglu.up_offset};
 }
 
 absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {
@@ -114,15 +127,26 @@ absl::Status ReadTensor(absl::string_view name, const octet_tensor* given, HostT
   tensor->data = static_cast<const std::byte*>(read.data);
   tensor->scales = static_cast<const std::byte*>(read.scales);
   tensor->column_pitch = read.column_pitch;
+  tensor->row_step = OrOne(read.row_step);
   return absl::OkStatus();
 }
 
 absl::Status ReadMlp(absl::string_view name, const octet_mlp_weights* given, MlpWeights* mlp) {
   if (given == nullptr) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(const octet_mlp_weights read, Read(name, given));
-  OCTET_RETURN_IF_ERROR(ReadTensor(absl::StrCat(name, "->gate"), read.gate, &mlp->gate));
-  OCTET_RETURN_IF_ERROR(ReadTensor(absl::StrCat(name, "->up"), read.up, &mlp->up));
-  return ReadTensor(absl::StrCat(name, "->down"), read.down, &mlp->down);
+  struct Member {
+    absl::string_view name;
+    const octet_tensor* given;
+    HostTensor* tensor;
+  };
+  const Member members[] = {
+      {"gate", read.gate, &mlp->gate},          {"up", read.up, &mlp->up},
+      {"down", read.down, &mlp->down},          {"gate_bias", read.gate_bias, &mlp->gate_bias},
+      {"up_bias", read.up_bias, &mlp->up_bias}, {"down_bias", read.down_bias, &mlp->down_bias}};
+  for (const Member& each : members) {
+    OCTET_RETURN_IF_ERROR(ReadTensor(absl::StrCat(name, "->", each.name), each.given, each.tensor));
+  }
+  return absl::OkStatus();
 }
 
 // `experts` are an array of the caller's structs, which may be shorter than ours.
@@ -149,19 +173,11 @@ absl::StatusOr<MoeLayerWeights> WeightsOf(const octet_layer_weights* given) {
   MoeLayerWeights weights;
   OCTET_RETURN_IF_ERROR(ReadTensor("weights->router", read.router, &weights.router));
   OCTET_RETURN_IF_ERROR(ReadTensor("weights->router_bias", read.router_bias, &weights.router_bias));
+  OCTET_RETURN_IF_ERROR(ReadTensor("weights->logit_bias", read.logit_bias, &weights.logit_bias));
   OCTET_RETURN_IF_ERROR(ReadExperts(read, &weights.experts));
   OCTET_RETURN_IF_ERROR(ReadMlp("weights->shared", read.shared, &weights.shared));
   OCTET_RETURN_IF_ERROR(ReadTensor("weights->shared_gate", read.shared_gate, &weights.shared_gate));
   return weights;
-}
-
-// The structs have no members for what gpt-oss has.
-absl::Status CheckDescribed(const MoeLayerConfig& config) {
-  if (!config.logit_bias && !config.expert_biases && config.swiglu == SwiGlu()) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(
-      "the layer has biases or parameters of SwiGLU, which octet_layer_config cannot describe");
 }
 
 octet_tensor TensorOf(const HostTensor& tensor) {
@@ -172,11 +188,13 @@ octet_tensor TensorOf(const HostTensor& tensor) {
           .scale_type = static_cast<int32_t>(tensor.scale_type),
           .data = tensor.data,
           .scales = tensor.scales,
-          .column_pitch = tensor.column_pitch};
+          .column_pitch = tensor.column_pitch,
+          .row_step = tensor.row_step};
 }
 
 absl::StatusOr<HostTensor> Find(const MoeLayerWeights& weights, int32_t which, int32_t expert) {
-  const bool of_expert = which >= OCTET_EXPERT_GATE && which <= OCTET_EXPERT_DOWN;
+  const bool of_expert = (which >= OCTET_EXPERT_GATE && which <= OCTET_EXPERT_DOWN) ||
+                         (which >= OCTET_EXPERT_GATE_BIAS && which <= OCTET_EXPERT_DOWN_BIAS);
   if (of_expert && (expert < 0 || static_cast<size_t>(expert) >= weights.experts.size())) {
     return Refused(absl::StrCat("expert is ", expert, ", and the layer has ",
                                 weights.experts.size(), " of them"));
@@ -198,6 +216,14 @@ absl::StatusOr<HostTensor> Find(const MoeLayerWeights& weights, int32_t which, i
       return mlp.down;
     case OCTET_SHARED_GATE:
       return weights.shared_gate;
+    case OCTET_LOGIT_BIAS:
+      return weights.logit_bias;
+    case OCTET_EXPERT_GATE_BIAS:
+      return mlp.gate_bias;
+    case OCTET_EXPERT_UP_BIAS:
+      return mlp.up_bias;
+    case OCTET_EXPERT_DOWN_BIAS:
+      return mlp.down_bias;
     default:
       return Refused(absl::StrCat("which is ", which, ", and must be one of octet_layer_tensor"));
   }
@@ -316,7 +342,6 @@ int32_t octet_model_layer_config(const octet_model* model, int32_t layer,
     OCTET_RETURN_IF_ERROR(NotNull({{"model", model}}));
     OCTET_RETURN_IF_ERROR(CheckOut("config", config));
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig of, model->folder->LayerConfig(layer));
-    OCTET_RETURN_IF_ERROR(octet::c::CheckDescribed(of));
     Write(octet::c::ConfigOf(of), config);
     return absl::OkStatus();
   });
@@ -328,7 +353,6 @@ int32_t octet_model_tensor(const octet_model* model, int32_t layer, int32_t whic
     OCTET_RETURN_IF_ERROR(NotNull({{"model", model}}));
     OCTET_RETURN_IF_ERROR(CheckOut("tensor", tensor));
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig of, model->folder->LayerConfig(layer));
-    OCTET_RETURN_IF_ERROR(octet::c::CheckDescribed(of));
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerWeights weights, model->folder->Weights(layer));
     OCTET_ASSIGN_OR_RETURN(const octet::HostTensor found, octet::c::Find(weights, which, expert));
     Write(octet::c::TensorOf(found), tensor);

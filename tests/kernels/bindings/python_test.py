@@ -283,33 +283,66 @@ class LayerTest(NodeTest):
                                        rtol=0.02, atol=0.01)
             self.assertTrue((y.numpy()[count:] == 7).all())
 
-    def test_a_layer_from_a_model_folder(self):
+    def model(self, family):
         folder = tempfile.TemporaryDirectory(prefix="octet_python_")
         self.addCleanup(folder.cleanup)
         subprocess.run([sys.executable, str(SOURCE / "tests/tools/cli/make_model.py"), folder.name,
-                        "--family=mixtral", "--hidden=128", "--intermediate=64"],
+                        f"--family={family}", "--hidden=128", "--intermediate=64"],
                        check=True, capture_output=True)
         model = octet.ModelFolder(folder.name)
-        self.assertEqual((model.family, model.num_layers), ("mixtral", 1))
-        config = {**model.layer_config(0), "max_tokens_per_rank": 3}
-        self.assertEqual((config["hidden"], config["dtype"]), (128, "bfloat16"))
-        layer, same = octet.MoeLayer(self.node, **config), octet.MoeLayer(self.node, **config)
-        layer.load_model(model, 0)
-        same.load(router=model.tensor(0, "router"), experts=[
-            {name: model.tensor(0, name, expert) for name in ("gate", "up", "down")}
-            for expert in range(config["num_experts"])])
-        self.assertIsNone(model.tensor(0, "shared_up"))
-        x = bits_of(np.random.default_rng(12).standard_normal((3, 128)))
-        xs = [self.node.array(rank, x, config["dtype"]) for rank in range(RANKS)]
+        self.assertEqual((model.family, model.num_layers), (family, 1))
+        return model
+
+    def forward(self, layers, x, dtype):
+        """What each layer makes of the same tokens on every rank."""
+        xs = [self.node.array(rank, x, dtype) for rank in range(RANKS)]
         results = []
-        for each in (layer, same):
-            ys = [self.node.empty(rank, x.shape, config["dtype"]) for rank in range(RANKS)]
-            self.node.run(lambda rank: each.forward(rank, xs[rank.rank], ys[rank.rank]))
-            results.append([y.numpy() for y in ys])
-        first = floats_of(results[0][0])
-        self.assertTrue(np.isfinite(first).all() and np.abs(first).max() > 0.01)
-        for y in results[0] + results[1]:  # every rank has the same tokens
-            np.testing.assert_array_equal(floats_of(y), first)
+        for layer in layers:
+            ys = [self.node.empty(rank, x.shape, dtype) for rank in range(RANKS)]
+            self.node.run(lambda rank: layer.forward(rank, xs[rank.rank], ys[rank.rank]))
+            results += [floats_of(y.numpy()) for y in ys]
+        return results
+
+    def test_a_layer_from_a_model_folder(self):
+        """Loaded as a whole, and tensor by tensor: gpt_oss has biases and rows that alternate."""
+        for family, names in [("mixtral", ()), ("gpt_oss", ("gate_bias", "up_bias", "down_bias"))]:
+            with self.subTest(family=family):
+                model = self.model(family)
+                config = {**model.layer_config(0), "max_tokens_per_rank": 3}
+                self.assertEqual((config["hidden"], config["dtype"]), (128, "bfloat16"))
+                self.assertEqual(bool(config["expert_biases"]), bool(names))
+                layers = [octet.MoeLayer(self.node, **config) for _ in range(2)]
+                layers[0].load_model(model, 0)
+                layers[1].load(router=model.tensor(0, "router"), experts=[
+                    {name: model.tensor(0, name, expert) for name in ("gate", "up", "down", *names)}
+                    for expert in range(config["num_experts"])],
+                    logit_bias=model.tensor(0, "logit_bias"))
+                self.assertIsNone(model.tensor(0, "shared_up"))
+                x = bits_of(np.random.default_rng(12).standard_normal((3, 128)))
+                results = self.forward(layers, x, config["dtype"])
+                self.assertTrue(np.isfinite(results[0]).all() and np.abs(results[0]).max() > 0.01)
+                for y in results:
+                    np.testing.assert_array_equal(y, results[0])
+
+    def test_a_layer_with_memory_for_fewer_rows(self):
+        """Its tokens may take several passes, with the same bits."""
+        model = self.model("qwen3_moe")
+        config = {**model.layer_config(0), "max_tokens_per_rank": 8, "path": "launches",
+                  "strategy": "high_throughput"}
+        least = RANKS * 4 * min(config["topk"], config["num_experts"] // RANKS)
+        layers = [octet.MoeLayer(self.node, **{**config, "capacity_rows": rows})
+                  for rows in (0, least)]
+        for layer in layers:
+            layer.load_model(model, 0)
+        x = bits_of(np.tile(np.random.default_rng(13).standard_normal((1, 128)), (8, 1)))
+        results = self.forward(layers, x, config["dtype"])
+        for y in results:
+            np.testing.assert_array_equal(y, results[0])
+        with self.assertRaisesRegex(octet.InvalidArgument, "capacity_rows"):
+            octet.MoeLayer(self.node, **{**config, "capacity_rows": 1})
+
+    def test_a_model_folder_refuses(self):
+        model = self.model("mixtral")
         with self.assertRaisesRegex(octet.InvalidArgument, "layer 99"):
             model.layer_config(99)
         with self.assertRaisesRegex(octet.InvalidArgument, "'gates' is not one of router, "):

@@ -101,6 +101,10 @@ OCTET_SHARED_EXPERT_GATE = 5
 OCTET_SHARED_EXPERT_UP = 6
 OCTET_SHARED_EXPERT_DOWN = 7
 OCTET_SHARED_GATE = 8
+OCTET_LOGIT_BIAS = 9
+OCTET_EXPERT_GATE_BIAS = 10
+OCTET_EXPERT_UP_BIAS = 11
+OCTET_EXPERT_DOWN_BIAS = 12
 
 
 class octet_failure(Sized):
@@ -372,6 +376,12 @@ class octet_layer_config(Sized):
         ("router_normalize", c_int32),
         ("router_normalize_epsilon", c_float),
         ("router_scaling", c_float),
+        ("capacity_rows", c_int32),
+        ("logit_bias", c_int32),
+        ("expert_biases", c_int32),
+        ("swiglu_alpha", c_float),
+        ("swiglu_limit", c_float),
+        ("swiglu_up_offset", c_float),
     ]
 
 
@@ -385,6 +395,7 @@ class octet_tensor(Sized):
         ("data", c_void_p),
         ("scales", c_void_p),
         ("column_pitch", c_uint64),
+        ("row_step", c_int32),
     ]
 
 
@@ -394,6 +405,9 @@ class octet_mlp_weights(Sized):
         ("gate", POINTER(octet_tensor)),
         ("up", POINTER(octet_tensor)),
         ("down", POINTER(octet_tensor)),
+        ("gate_bias", POINTER(octet_tensor)),
+        ("up_bias", POINTER(octet_tensor)),
+        ("down_bias", POINTER(octet_tensor)),
     ]
 
 
@@ -406,6 +420,7 @@ class octet_layer_weights(Sized):
         ("num_experts", c_int64),
         ("shared", POINTER(octet_mlp_weights)),
         ("shared_gate", POINTER(octet_tensor)),
+        ("logit_bias", POINTER(octet_tensor)),
     ]
 
 

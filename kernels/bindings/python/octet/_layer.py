@@ -23,7 +23,10 @@ _TENSORS = {
     "gate": _abi.OCTET_EXPERT_GATE, "up": _abi.OCTET_EXPERT_UP, "down": _abi.OCTET_EXPERT_DOWN,
     "shared_gate": _abi.OCTET_SHARED_EXPERT_GATE, "shared_up": _abi.OCTET_SHARED_EXPERT_UP,
     "shared_down": _abi.OCTET_SHARED_EXPERT_DOWN, "gate_of_shared": _abi.OCTET_SHARED_GATE,
+    "logit_bias": _abi.OCTET_LOGIT_BIAS, "gate_bias": _abi.OCTET_EXPERT_GATE_BIAS,
+    "up_bias": _abi.OCTET_EXPERT_UP_BIAS, "down_bias": _abi.OCTET_EXPERT_DOWN_BIAS,
 }
+_MATRICES = {"gate", "up", "down", "gate_bias", "up_bias", "down_bias"}
 
 
 class ModelFolder:
@@ -53,8 +56,9 @@ class ModelFolder:
     def tensor(self, layer: int, name: str, expert: int = 0):
         """A copy of one tensor as an array of NumPy, bfloat16 as its bits; None: there is none.
 
-        name: "router", "router_bias", "gate", "up", "down" of an expert, "shared_gate",
-        "shared_up", "shared_down", and "gate_of_shared", the gate of all shared experts.
+        name: "router", "router_bias", "logit_bias"; "gate", "up", "down" of an expert and their
+        "gate_bias", "up_bias", "down_bias"; "shared_gate", "shared_up", "shared_down", and
+        "gate_of_shared", the gate of all shared experts.
         """
         import numpy  # pylint: disable=import-outside-toplevel
         if name not in _TENSORS:
@@ -66,15 +70,14 @@ class ModelFolder:
             return None
         if found.type not in _NAMES:
             raise Unimplemented(f"'{name}' is of FP8, which NumPy has no type for")
-        shape = (found.rows, found.columns)
-        pitch = found.column_pitch or found.columns
-        lines = found.columns if found.column_pitch else found.rows
         dtype = numpy.dtype(_NAMES[found.type])
-        raw = ctypes.string_at(found.data, ((lines - 1) * pitch + (
-            found.rows if found.column_pitch else found.columns)) * dtype.itemsize)
-        strides = (pitch * dtype.itemsize, dtype.itemsize)
-        return numpy.ndarray(shape, dtype, raw,
-                             strides=strides[::-1] if found.column_pitch else strides).copy()
+        # Elements from a row to the next one, and from a column to the next one.
+        row, column = (1, found.column_pitch) if found.column_pitch else (found.columns, 1)
+        row *= found.row_step
+        elements = (found.rows - 1) * row + (found.columns - 1) * column + 1
+        return numpy.ndarray((found.rows, found.columns), dtype,
+                             ctypes.string_at(found.data, elements * dtype.itemsize),
+                             strides=(row * dtype.itemsize, column * dtype.itemsize)).copy()
 
 
 class _Tensors:
@@ -103,9 +106,10 @@ class _Tensors:
     def mlp(self, values: Optional[Mapping[str, Any]], what: str):
         if values is None:
             return None
-        unknown = set(values) - {"gate", "up", "down"}
+        unknown = set(values) - _MATRICES
         if unknown:
-            raise InvalidArgument(f"{what} has {', '.join(sorted(unknown))}; it has gate, up, down")
+            raise InvalidArgument(f"{what} has {', '.join(sorted(unknown))}; it has gate, up, down "
+                                  "and their biases, gate_bias, up_bias, down_bias")
         return _abi.octet_mlp_weights(
             **{name: self.of(matrix, f"{what}.{name}") for name, matrix in values.items()})
 
@@ -135,12 +139,14 @@ class MoeLayer:
         lib.octet_layer_destroy(getattr(self, "_handle", None))
 
     def load(self, *, router, experts: Sequence[Mapping[str, Any]], shared=None, router_bias=None,
-             shared_gate=None) -> None:
+             shared_gate=None, logit_bias=None) -> None:
         """Converts weights, arrays of NumPy in host memory, and copies them to the GPUs.
 
         router       [E][H], float32, float16, or uint16 as the bits of bfloat16; so are all
-        experts      E mappings with "gate" and "up", [I][H], and "down", [H][I]
+        experts      E mappings with "gate" and "up", [I][H], and "down", [H][I]; with the member
+                     expert_biases also "gate_bias" and "up_bias", [I], and "down_bias", [H]
         shared       such a mapping of the shared experts; router_bias: [E]; shared_gate: [H]
+        logit_bias   [E], with the member logit_bias
         """
         tensors = _Tensors()
         mlps = [tensors.mlp(each, f"experts[{index}]") for index, each in enumerate(experts)]
@@ -150,7 +156,8 @@ class MoeLayer:
             router=tensors.of(router, "router"), router_bias=tensors.of(router_bias, "router_bias"),
             experts=array, num_experts=len(mlps),
             shared=ctypes.pointer(shared_mlp) if shared_mlp is not None else None,
-            shared_gate=tensors.of(shared_gate, "shared_gate"))
+            shared_gate=tensors.of(shared_gate, "shared_gate"),
+            logit_bias=tensors.of(logit_bias, "logit_bias"))
         check(lib.octet_layer_load(self._handle, ctypes.byref(weights)))
 
     def load_model(self, model: ModelFolder, layer: int) -> None:

@@ -130,6 +130,14 @@ typedef struct octet_layer_config {
   int32_t router_normalize;
   float router_normalize_epsilon;
   float router_scaling;  // 0: 1
+  int32_t capacity_rows;
+  int32_t logit_bias;     // the router adds a bias to its logits
+  int32_t expert_biases;  // the experts add biases to their products
+  // h = gate * sigmoid(alpha * gate) * (up + up_offset), with gate at most the limit and up within
+  // it on both sides.
+  float swiglu_alpha;  // 0: 1
+  float swiglu_limit;  // 0: none
+  float swiglu_up_offset;
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
@@ -142,6 +150,7 @@ typedef struct octet_tensor {
   const void* data;       // row-major unless column_pitch is given; NULL: there is none
   const void* scales;     // [ceil(rows / 128)][ceil(columns / 128)] of FP8
   uint64_t column_pitch;  // not 0: column-major, elements from a column to the next
+  int32_t row_step;       // row r is row r * row_step of what data has; 0: 1
 } octet_tensor;
 
 typedef struct octet_mlp_weights {
@@ -149,6 +158,10 @@ typedef struct octet_mlp_weights {
   const octet_tensor* gate;  // [I][H]
   const octet_tensor* up;    // [I][H]
   const octet_tensor* down;  // [H][I]
+  // With octet_layer_config.expert_biases: [1][I], [1][I] and [1][H]; else NULL.
+  const octet_tensor* gate_bias;
+  const octet_tensor* up_bias;
+  const octet_tensor* down_bias;
 } octet_mlp_weights;
 
 typedef struct octet_layer_weights {
@@ -159,6 +172,7 @@ typedef struct octet_layer_weights {
   int64_t num_experts;               // E; required
   const octet_mlp_weights* shared;   // or NULL
   const octet_tensor* shared_gate;   // [1][H]; or NULL
+  const octet_tensor* logit_bias;    // [1][E] with octet_layer_config.logit_bias; else NULL
 } octet_layer_weights;
 
 typedef struct octet_layer_options {
@@ -206,7 +220,11 @@ enum octet_layer_tensor {
   OCTET_SHARED_EXPERT_GATE = 5,
   OCTET_SHARED_EXPERT_UP = 6,
   OCTET_SHARED_EXPERT_DOWN = 7,
-  OCTET_SHARED_GATE = 8
+  OCTET_SHARED_GATE = 8,
+  OCTET_LOGIT_BIAS = 9,
+  OCTET_EXPERT_GATE_BIAS = 10,
+  OCTET_EXPERT_UP_BIAS = 11,
+  OCTET_EXPERT_DOWN_BIAS = 12
 };
 
 OCTET_API int32_t octet_model_open(const char* folder, octet_model** model);
