@@ -182,7 +182,9 @@ TEST(ModelFolderConfig, RelativesOfOtherFamilies) {
   const Json next = Json::parse(R"({"model_type": "qwen3_next", "norm_topk_prob": null})");
   Json without = next;
   without["norm_topk_prob"] = false;
-  EXPECT_TRUE(ConfigWith(Qwen2(), next, LastLayer(Qwen2()))->shared_gate);
+  config = *ConfigWith(Qwen2(), next, LastLayer(Qwen2()));
+  EXPECT_TRUE(config.shared_gate);
+  EXPECT_TRUE(config.router.normalize);
   EXPECT_FALSE(ConfigWith(Qwen2(), without, LastLayer(Qwen2()))->router.normalize);
 }
 

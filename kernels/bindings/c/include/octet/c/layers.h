@@ -146,9 +146,9 @@ typedef struct octet_tensor {
   int32_t type;  // enum octet_tensor_type
   int32_t rows;
   int32_t columns;
-  int32_t scale_type;     // enum octet_tensor_type
-  const void* data;       // row-major unless column_pitch is given; NULL: there is none
-  const void* scales;     // [ceil(rows / 128)][ceil(columns / 128)] of FP8
+  int32_t scale_type;  // enum octet_tensor_type
+  const void* data;    // row-major unless column_pitch is given; NULL: there is none
+  const void* scales;  // FP8: [ceil(rows / 128)][ceil(columns / 128)]; MXFP4: [rows][columns / 32]
   uint64_t column_pitch;  // not 0: column-major, elements from a column to the next
   int32_t row_step;       // row r is row r * row_step of what data has; 0: 1
 } octet_tensor;
