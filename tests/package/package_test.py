@@ -21,6 +21,7 @@ BUILD = pathlib.Path()
 CXX = ""
 PLATFORM = ""
 NVCC = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+CCACHE = ["ccache"] if shutil.which("ccache") else []
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -172,7 +173,7 @@ class InstalledTest(unittest.TestCase):
         if InstalledTest.root is None:
             InstalledTest.root = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_")).resolve()
             unittest.addModuleCleanup(shutil.rmtree, InstalledTest.root)
-            if shutil.which("ccache"):
+            if CCACHE:
                 # Paths below the root are hashed as relative ones, so that what an earlier run has
                 # compiled is found although its root had another name.
                 for language in ["C", "CXX", "HIP", "CUDA"]:
@@ -204,7 +205,6 @@ class HeadersTest(InstalledTest):
         """Without the headers of CUDA or HIP, whatever the compiler is."""
         # All paths are relative to this folder, so that ccache finds what it has seen.
         folder = self.installed().parent
-        ccache = ["ccache"] if shutil.which("ccache") else []
 
         def compiled(each):
             """What a compiler says of a header, and the files that it has read for it."""
@@ -212,7 +212,7 @@ class HeadersTest(InstalledTest):
             source = folder / f"{pathlib.Path(compiler).name}_{name.replace('/', '_')}.cc"
             source.write_text(f"#include <octet/{name}.h>\n")
             files = source.with_suffix(".d")
-            said = run(*ccache, compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror",
+            said = run(*CCACHE, compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror",
                        "-Iprefix/include", "-MD", "-MF", files.name, "-c", source.name,
                        "-o", source.with_suffix(".o").name, cwd=folder)
             return said, files.read_text().split()
@@ -236,9 +236,9 @@ class HeadersTest(InstalledTest):
                           "octet::GpuEvent event = cudaEvent_t{};\n"
                           "#ifdef hipSuccess\n#error Octet leaks names of HIP\n#endif\n")
         prefix = self.installed()
-        run(NVCC, "-std=c++20", f"-I{prefix / 'include'}",
+        run(*CCACHE, NVCC, "-std=c++20", f"-I{prefix / 'include'}",
             *self.pkg_config(prefix, "--variable=kernel_flags"), "-c", source,
-            "-o", self.folder / "beside.o")
+            "-o", self.folder / "beside.o", cwd=prefix.parent)
 
 
 # What needs the source: it builds Octet, or is a part of building and testing it.
@@ -279,18 +279,13 @@ class DocumentsTest(InstalledTest):
         self.assertIn("layer_demo: passed: mixtral", said)
 
 
-class PackageTest(InstalledTest):
+class ProjectTest(InstalledTest):
+    """With what it takes to build a user's project."""
+
     def setUp(self):
         if PLATFORM == "amd":
             self.skipTest("needs ROCm's CMake package")
         super().setUp()
-
-    def unpacked_deb(self):
-        run("cpack", "-G", "DEB", "-B", self.folder / "deb", cwd=BUILD)
-        (deb,) = (self.folder / "deb").glob("*.deb")
-        root = self.folder / "root"
-        run("dpkg-deb", "-x", deb, root)
-        return deb, root / "usr"
 
     def example(self, prefix):
         return prefix / "share" / "doc" / "octet" / "example"
@@ -311,6 +306,8 @@ class PackageTest(InstalledTest):
         run("cmake", "--build", self.folder / "build")
         self.check_program(self.folder / "build" / "consumer")
 
+
+class PackageTest(ProjectTest):
     def test_find_package(self):
         self.build_and_run(self.installed())
 
@@ -477,6 +474,15 @@ class PackageTest(InstalledTest):
         self.assertEqual(self.completions(prefix, "octet_bench", "--all_sh"), {"--all_shapes"})
         self.assertEqual(self.completions(prefix, "octet_bench", "--benchmark_fi"),
                          {"--benchmark_filter"})
+
+
+class DebTest(ProjectTest):
+    def unpacked_deb(self):
+        run("cpack", "-G", "DEB", "-B", self.folder / "deb", cwd=BUILD)
+        (deb,) = (self.folder / "deb").glob("*.deb")
+        root = self.folder / "root"
+        run("dpkg-deb", "-x", deb, root)
+        return deb, root / "usr"
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "needs dpkg-dev")
     def test_deb_needs_no_package_more(self):

@@ -84,9 +84,9 @@ void* ResourcePool::TakeStack() {
   return low;
 }
 
-bool ResourcePool::ReturnStack(void* stack_low) {
+bool ResourcePool::ReturnStack(void* stack_low, size_t bytes_in_use) {
   char* low = static_cast<char*>(stack_low);
-  AsanUnpoison(low, stack_bytes_);
+  AsanUnpoison(low + stack_bytes_ - bytes_in_use, bytes_in_use);
   stacks_.push_back({low, stack_bytes_});
   return std::memcmp(low + kCanaryOffset, &kCanary, sizeof(kCanary)) == 0;
 }

@@ -27,8 +27,9 @@ class ResourcePool {
   // Returns the lowest address of a stack, nullptr if there is no memory. The tops of neighbouring
   // stacks lie in different sets of the cache.
   void* TakeStack();
-  // Returns false if the user of the stack ran over its end.
-  bool ReturnStack(void* stack_low);
+  // Returns false if the user of the stack ran over its end. Frames that have not been left lie in
+  // the upper `bytes_in_use`: for AddressSanitizer, which has poisoned parts of them.
+  bool ReturnStack(void* stack_low, size_t bytes_in_use);
   size_t stack_bytes() const { return stack_bytes_; }
 
   // Returns kSharedMappedBytes of memory, nullptr if there is none.

@@ -36,6 +36,9 @@ constexpr uint32_t kMostDoublings = 5;
 // reach its occasional read of the clock.
 constexpr uint32_t kLooksPerRecheck = 600;
 
+// Those that a lane which leaves for good has not left, in bytes; more than they are.
+constexpr size_t kFramesOfLaneEntry = 4096;
+
 uint64_t ThreadCpuNs() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -85,7 +88,7 @@ void Worker::LaneEntry(void* argument) {
   TsanAcquire(&grid->tsan_start);
   grid->call->Run();
   TsanRelease(&grid->tsan_end);
-  current_worker->LeaveForGood(lane);
+  current_worker->LeaveForGood(lane);  // [[noreturn]] would have AddressSanitizer clear the stack
 }
 
 void Worker::PrepareLane(Wave* wave, int index) {
@@ -153,7 +156,6 @@ void Worker::LeaveForGood(Lane* lane) {
   gone_ = lane;
   octet_emulation_lane = nullptr;
   SwitchContext(&lane->context, &scheduler_, /*for_good=*/true);
-  __builtin_unreachable();
 }
 
 // Frees the lane that has just left for good. Other lanes may have waited only for it.
@@ -167,7 +169,7 @@ void Worker::Reclaim() {
   NoteProgress();
   if (!kTsan) {
     void* stack = std::exchange(lane->stack, nullptr);
-    if (!grid->resources->ReturnStack(stack)) {
+    if (!grid->resources->ReturnStack(stack, kFramesOfLaneEntry)) {
       FailGrid(grid, hipErrorLaunchFailure,
                DescribeLane(*lane) +
                    ": ran over the end of its stack (OCTET_EMULATION_STACK_KB makes it larger)\n");

@@ -61,7 +61,7 @@ class Worker {
   // Likewise before a store; a late store always lets other lanes run first.
   void MaybeDelayStore(Lane* lane, MemoryScope scope);
   // Never returns.
-  [[noreturn]] void LeaveForGood(Lane* lane);
+  void LeaveForGood(Lane* lane);
   // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
   void FailGrid(Grid* grid, hipError_t error, const std::string& report);
   // Likewise from a lane of the grid. The report is "<lane>: <what>", and with `describe_grid` also

@@ -178,7 +178,9 @@ void Worker::DropBlock(Block* block) {
   for (Wave& wave : block->waves) {
     for (int l = 0; l < wave.num_lanes; ++l) {
       Lane& lane = wave.lanes[l];
-      if (lane.stack != nullptr) grid->resources->ReturnStack(lane.stack);
+      if (lane.stack != nullptr) {
+        grid->resources->ReturnStack(lane.stack, grid->resources->stack_bytes());
+      }
       if (lane.context.tsan_context != nullptr && !grid->shares_tsan_contexts) {
         grid->resources->ReturnTsanContext(lane.context.tsan_context);
       }
