@@ -46,6 +46,21 @@ if(TARGET octet_unoptimized_precompiled)
   target_compile_options(octet_unoptimized_precompiled PRIVATE ${octet_unoptimized})
 endif()
 
+# The linker takes an inline function that several objects have from the first of them. Libraries, which
+# are optimised, must not get the copies of a program that is not: these come before its own.
+if(octet_unoptimized)
+  add_library(octet_optimized_templates OBJECT ${PROJECT_SOURCE_DIR}/cmake/optimized_templates.cc)
+  target_compile_options(octet_optimized_templates PRIVATE -O2)
+endif()
+function(octet_link_optimized_templates program)
+  if(TARGET octet_optimized_templates)
+    add_dependencies(${program} octet_optimized_templates)
+    target_link_options(${program} PRIVATE $<TARGET_OBJECTS:octet_optimized_templates>)
+    set_property(TARGET ${program} APPEND PROPERTY
+                 LINK_DEPENDS $<TARGET_OBJECTS:octet_optimized_templates>)
+  endif()
+endfunction()
+
 # octet_compile_host_code(<target> <unoptimized> <source>...): how a target's .cc files are compiled.
 function(octet_compile_host_code target unoptimized)
   set(files ${ARGN})
@@ -107,6 +122,9 @@ function(octet_add_executable name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   octet_compile_host_code(${name} ${arg_UNOPTIMIZED} ${arg_SOURCES})
+  if(arg_UNOPTIMIZED)
+    octet_link_optimized_templates(${name})
+  endif()
 endfunction()
 
 # octet_add_test(<name> <file.cc>... [ALONE] [KERNELS <file.hip>...] [DEPS <target>...]
@@ -154,6 +172,7 @@ function(octet_add_test_program name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${octet_unoptimized})
   octet_use_precompiled(${name} octet_test_precompiled)
+  octet_link_optimized_templates(${name})
   target_link_libraries(${name} PRIVATE octet_test_main GTest::gmock GTest::gtest)
   add_dependencies(octet_sanitize_tests ${name})
   if(OCTET_SANITIZE STREQUAL "weak-memory")

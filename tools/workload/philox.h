@@ -14,51 +14,28 @@ using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
 // Returns four words of 32 random bits, a function of counter and key alone.
-constexpr PhiloxCounter Philox(PhiloxCounter counter, PhiloxKey key) {
-  constexpr int kRounds = 10;
-  constexpr uint64_t kMultiplier0 = 0xD2511F53;
-  constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9;  // the golden ratio
-  constexpr uint32_t kWeyl1 = 0xBB67AE85;  // the square root of 3, less 1
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = kMultiplier0 * counter[0];
-    const uint64_t product1 = kMultiplier1 * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
-               static_cast<uint32_t>(product0)};
-    key = {key[0] + kWeyl0, key[1] + kWeyl1};
-  }
-  return counter;
-}
+PhiloxCounter Philox(PhiloxCounter counter, PhiloxKey key);
 
 // A sequence of draws. Word 0 of the counter counts blocks of four words; words 1 to 3 and the key
 // select the sequence.
 class PhiloxStream {
  public:
-  constexpr PhiloxStream(uint64_t seed, uint32_t word1, uint32_t word2, uint32_t word3)
+  PhiloxStream(uint64_t seed, uint32_t word1, uint32_t word2, uint32_t word3)
       : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
         counter_{0, word1, word2, word3} {}
 
-  constexpr uint32_t Next() {
-    if (used_ == block_.size()) {
-      block_ = Philox(counter_, key_);
-      ++counter_[0];
-      used_ = 0;
-    }
-    return block_[used_++];
-  }
+  uint32_t Next();
 
   // Uniform in 0 .. n-1 (n > 0), except for a bias below n / 2^32.
-  constexpr uint32_t Below(uint32_t n) {
+  uint32_t Below(uint32_t n) {
     return static_cast<uint32_t>((static_cast<uint64_t>(Next()) * n) >> 32);
   }
 
   // Uniform in [0, 1), a multiple of 2^-24: exact in float32.
-  constexpr float UniformFloat() { return static_cast<float>(Next() >> 8) * 0x1p-24F; }
+  float UniformFloat() { return static_cast<float>(Next() >> 8) * 0x1p-24F; }
 
   // Uniform in (0, 1), an odd multiple of 2^-33.
-  constexpr double UniformDouble() { return (static_cast<double>(Next()) + 0.5) * 0x1p-32; }
+  double UniformDouble() { return (static_cast<double>(Next()) + 0.5) * 0x1p-32; }
 
  private:
   PhiloxKey key_;
