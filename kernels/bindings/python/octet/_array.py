@@ -45,13 +45,14 @@ class _Managed(ctypes.Structure):
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
 _Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
 
-_api = ctypes.pythonapi
-_api.PyCapsule_New.restype = ctypes.py_object
-_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_api.PyCapsule_IsValid.restype = ctypes.c_int
-_api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+# Functions of the interpreter, with types of our own: those of ctypes.pythonapi are anybody's, and
+# JAX sets some.
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p,
+                                 ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+_capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 _NEW = b"dltensor"
 
@@ -72,9 +73,9 @@ def _destroy_capsule(address):
 
 
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", _api))
+    ("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _api))
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def size_of(dtype: str) -> int:
@@ -170,7 +171,7 @@ class Array:
         managed.deleter = _delete
         address = ctypes.addressof(managed)
         _exported[address] = (managed, shape, self)
-        return _api.PyCapsule_New(address, _NEW, ctypes.cast(_destroy_capsule, ctypes.c_void_p))
+        return _new_capsule(address, _NEW, ctypes.cast(_destroy_capsule, ctypes.c_void_p))
 
 
 class Imported:
@@ -210,9 +211,9 @@ def imported(obj, what: str, rank):
             f"{what} is on DLPack's device {(int(kind), device)}, and the GPU of rank {rank.rank} "
             f"is {(_DEVICE_TYPE, 0 if _DEVICE_TYPE == _CPU else rank.device)}")
     capsule = obj.__dlpack__() if kind == _CPU else obj.__dlpack__(stream=rank.stream)
-    if not _api.PyCapsule_IsValid(capsule, _NEW):
+    if not _capsule_is_valid(capsule, _NEW):
         raise InvalidArgument(f"{what}: its __dlpack__ has returned no capsule '{_NEW.decode()}'")
-    managed = ctypes.cast(_api.PyCapsule_GetPointer(capsule, _NEW), ctypes.POINTER(_Managed))
+    managed = ctypes.cast(_capsule_pointer(capsule, _NEW), ctypes.POINTER(_Managed))
     return Imported(obj, capsule, managed.contents.tensor, what)
 
 
