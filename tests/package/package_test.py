@@ -156,12 +156,12 @@ def project_version():
 
 # What users include as <octet/NAME.h>: all that is installed. A name that goes breaks users.
 PUBLIC_HEADERS = {
-    "c/core", "c/layers", "domain", "dtype", "enum_names", "ep_config", "expert_parallel",
-    "fp4_format", "fp8", "fp8_format", "fp8_scale", "gemm_tiles", "gpu", "graph", "grouped_gemm",
-    "layer_memory", "memory_piece", "model_folder", "moe_layer", "moe_weights", "native_fp8",
-    "node", "node_failure", "octet", "peers", "placement", "placement_json", "received",
-    "routed_experts", "router", "row_source", "swiglu", "symmetric_heap", "topology", "trace",
-    "types/weight_format", "world",
+    "c/core", "c/functional", "c/layers", "domain", "dtype", "enum_names", "ep_config",
+    "expert_parallel", "fp4_format", "fp8", "fp8_format", "fp8_scale", "gemm_tiles", "gpu", "graph",
+    "grouped_gemm", "layer_memory", "memory_piece", "model_folder", "moe_layer", "moe_weights",
+    "native_fp8", "node", "node_failure", "octet", "peers", "placement", "placement_json",
+    "received", "routed_experts", "router", "row_source", "swiglu", "symmetric_heap", "topology",
+    "trace", "types/weight_format", "world",
 }
 
 

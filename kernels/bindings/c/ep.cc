@@ -25,12 +25,6 @@
 #include "octet/symmetric_heap.h"
 #include "runtime/base/status_macros.h"
 
-struct octet_ep {
-  std::shared_ptr<octet::c::NodeObjects> objects;
-  std::unique_ptr<octet::ExpertParallel> ep;
-  int num_ranks;
-};
-
 namespace octet::c {
 namespace {
 

@@ -95,6 +95,12 @@ struct octet_heap {
   std::unique_ptr<octet::SymmetricHeap> heap;
 };
 
+struct octet_ep {
+  std::shared_ptr<octet::c::NodeObjects> objects;
+  std::unique_ptr<octet::ExpertParallel> ep;
+  int num_ranks;
+};
+
 struct octet_model {
   std::unique_ptr<octet::ModelFolder> folder;
 };

@@ -10,7 +10,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-HEADERS = [HERE.parent / "c" / "include" / "octet" / "c" / name for name in ("core.h", "layers.h")]
+HEADERS = [HERE.parent / "c" / "include" / "octet" / "c" / name for name in ("core.h", "functional.h", "layers.h")]
 TARGET = HERE / "octet" / "_abi.py"
 
 NUMBERS = {"int32_t": "c_int32", "uint32_t": "c_uint32", "int64_t": "c_int64",

@@ -281,6 +281,34 @@ class octet_received(Sized):
     ]
 
 
+class octet_delivery(Sized):
+    _fields_ = [
+        ("size", c_uint64),
+        ("x", c_void_p),
+        ("expert_counts", c_void_p),
+        ("expert_offsets", c_void_p),
+        ("sources", c_void_p),
+        ("row_weights", c_void_p),
+        ("ticket", c_void_p),
+        ("zero_rest", c_int32),
+        ("line", c_int32),
+    ]
+
+
+class octet_delivered_args(Sized):
+    _fields_ = [
+        ("size", c_uint64),
+        ("ticket", c_void_p),
+        ("topk_idx", c_void_p),
+        ("topk_weights", c_void_p),
+        ("num_tokens", c_int64),
+        ("expert_out", c_void_p),
+        ("y", c_void_p),
+        ("unweighted", c_int32),
+        ("line", c_int32),
+    ]
+
+
 class octet_gemm_config(Sized):
     _fields_ = [
         ("size", c_uint64),
@@ -500,6 +528,15 @@ FUNCTIONS = {
     "octet_ep_statistics": (c_int32, [c_void_p, c_void_p, POINTER(c_int64), POINTER(c_int64),
     POINTER(c_int64)]),
     "octet_ep_reset_statistics": (c_int32, [c_void_p, c_void_p]),
+    "octet_functional_create": (c_int32, [c_void_p, POINTER(octet_ep_config),
+    POINTER(octet_ep_options), POINTER(c_void_p)]),
+    "octet_functional_destroy": (None, [c_void_p]),
+    "octet_functional_ep": (c_void_p, [c_void_p]),
+    "octet_functional_rows": (c_int32, [c_void_p, c_int32, POINTER(c_void_p)]),
+    "octet_functional_dispatch": (c_int32, [c_void_p, c_void_p, POINTER(octet_dispatch_args),
+    POINTER(octet_delivery)]),
+    "octet_functional_combine": (c_int32, [c_void_p, c_void_p, POINTER(octet_delivered_args)]),
+    "octet_functional_check": (c_int32, [c_void_p]),
     "octet_gemm_create": (c_int32, [c_void_p, POINTER(octet_gemm_config), POINTER(c_void_p)]),
     "octet_gemm_destroy": (None, [c_void_p]),
     "octet_gemm_run": (c_int32, [c_void_p, c_void_p, POINTER(octet_gemm_args)]),

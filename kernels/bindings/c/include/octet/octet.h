@@ -25,6 +25,7 @@
 #define OCTET_OCTET_H_
 
 #include "octet/c/core.h"
+#include "octet/c/functional.h"
 #include "octet/c/layers.h"
 
 #endif  // OCTET_OCTET_H_
