@@ -51,13 +51,14 @@ std::string Shape(const LayerReport& report) {
 std::string MovedText(const MovedExperts& moved) {
   constexpr double kMega = 1e6;
   const MoveTimes& times = moved.times;
-  return absl::StrCat("moved: ", times.copies,
-                      " copies of experts, beside calls with the same results; ",
-                      CellOf(times.most_copies * moved.expert_bytes / kMega), " MB to one rank in ",
-                      CellOf(absl::ToDoubleMicroseconds(times.move)), " us, ", CellOf(moved.gbps()),
-                      " GB/s; a call took ", CellOf(absl::ToDoubleMicroseconds(times.call_before)),
-                      " us before, up to ", CellOf(absl::ToDoubleMicroseconds(times.call_beside)),
-                      " us beside them, for the host");
+  const auto us = [](absl::Duration time) { return CellOf(absl::ToDoubleMicroseconds(time)); };
+  return absl::StrCat(
+      "moved: ", times.copies, " copies of experts, ", times.steps,
+      times.steps == 1 ? " step" : " steps", ", beside calls with the same results; ",
+      CellOf(times.most_copies * moved.expert_bytes / kMega), " MB to one rank in ", us(times.move),
+      " us, ", CellOf(moved.gbps()), " GB/s; a call took ", us(times.mean_before),
+      " us before (the fastest ", us(times.call_before), "), ", us(times.mean_beside),
+      " us beside them (the slowest ", us(times.call_beside), "), for the host");
 }
 
 std::string CheckText(const LayerCheck& check) {
@@ -209,6 +210,9 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
                      {"move_us", absl::ToDoubleMicroseconds(times.move)},
                      {"call_before_us", absl::ToDoubleMicroseconds(times.call_before)},
                      {"call_beside_us", absl::ToDoubleMicroseconds(times.call_beside)},
+                     {"mean_before_us", absl::ToDoubleMicroseconds(times.mean_before)},
+                     {"mean_beside_us", absl::ToDoubleMicroseconds(times.mean_beside)},
+                     {"steps", times.steps},
                      {"check", CheckJson(report.moved->check)}};
   }
   json["contenders"] = nlohmann::ordered_json::array();

@@ -83,6 +83,16 @@ class Placement {
 absl::StatusOr<Placement> PlanPlacement(absl::Span<const double> loads, int num_ranks,
                                         int slots_per_rank);
 
+// Returns the placements through which experts get from `current` to the ranks that they have in
+// `wanted`, the last one: each for a MoeLayer::Prepare and Apply in turn, which put experts only
+// into slots that are free already. Their slots are those of `current`; none if every rank has its
+// experts already. An expert that nothing has room for may stop over on another rank, and a replica
+// may be given up and come back; no expert is ever without one. The same arguments give the same
+// placements. Returns kInvalidArgument with the values if the two are of different experts or ranks
+// or a rank has fewer slots than experts to have, and kFailedPrecondition if no slot is free
+// anywhere, nor could one be.
+absl::StatusOr<std::vector<Placement>> PlanMoves(const Placement& current, const Placement& wanted);
+
 }  // namespace octet
 
 #endif  // OCTET_PLACEMENT_H_

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
 #include "octet/placement.h"
 #include "tests/kernels/placement/random_placement.h"
 #include "tests/support/node/node_fixture.h"
@@ -19,6 +23,7 @@ using placement::ExpertCopy;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Placement Of(int num_experts, int num_ranks, const std::vector<int32_t>& slots) {
   return *Placement::Create(num_experts, num_ranks, slots);
@@ -51,6 +56,84 @@ TEST(FitIntoTest, RefusesOtherNumbers) {
                          "3 ranks")));
   EXPECT_THAT(FitInto(current, *Placement::InOrder(7, 3)).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is of 7 experts")));
+}
+
+// Follows `steps`, each of which must be one that Prepare takes as it is.
+void ExpectSteps(const Placement& current, const Placement& wanted,
+                 const std::vector<Placement>& steps) {
+  Placement at = current;
+  for (const Placement& step : steps) {
+    const absl::StatusOr<Placement> next = FitInto(at, step);
+    ASSERT_OK(next.status());
+    ASSERT_EQ(next->slots(), step.slots());
+    EXPECT_NE(step, at);
+    at = step;
+  }
+  for (int rank = 0; rank < wanted.num_ranks(); ++rank) {
+    for (int expert = 0; expert < wanted.num_experts(); ++expert) {
+      EXPECT_EQ(at.ReplicaOn(rank, expert) >= 0, wanted.ReplicaOn(rank, expert) >= 0)
+          << "rank " << rank << ", expert " << expert;
+    }
+  }
+}
+
+TEST(PlanMovesTest, TakesOneStepWhereThereIsRoomAndNoneForWhatIsThere) {
+  const Placement current = Of(4, 2, {0, 1, -1, 2, 3, -1});
+  const Placement wanted = Of(4, 2, {0, 3, 2, 1});
+  const absl::StatusOr<std::vector<Placement>> steps = PlanMoves(current, wanted);
+  ASSERT_OK(steps.status());
+  // Both swap an expert through the free slots, and then the other one.
+  EXPECT_THAT(*steps, SizeIs(1));
+  ExpectSteps(current, wanted, *steps);
+  EXPECT_THAT(*PlanMoves(current, Of(4, 2, {1, 0, 3, 2})), IsEmpty());
+}
+
+TEST(PlanMovesTest, FullRanksSwapThroughAThirdOne) {
+  const Placement current = Of(5, 3, {0, 1, 2, 3, 4, -1});
+  const Placement wanted = Of(5, 3, {0, 2, 1, 3, 4, -1});
+  const absl::StatusOr<std::vector<Placement>> steps = PlanMoves(current, wanted);
+  ASSERT_OK(steps.status());
+  EXPECT_THAT(*steps, SizeIs(3));  // 1 or 2 aside; the other one comes; the first one comes
+  ExpectSteps(current, wanted, *steps);
+}
+
+TEST(PlanMovesTest, AReplicaMakesRoomWhereNoSlotIsFree) {
+  const Placement current = Of(5, 3, {0, 1, 2, 3, 4, 0});
+  const Placement wanted = Of(5, 3, {0, 2, 1, 3, 4, 0});
+  const absl::StatusOr<std::vector<Placement>> steps = PlanMoves(current, wanted);
+  ASSERT_OK(steps.status());
+  ExpectSteps(current, wanted, *steps);
+}
+
+TEST(PlanMovesTest, RefusesWhatCannotMove) {
+  EXPECT_THAT(
+      PlanMoves(*Placement::InOrder(4, 2), Of(4, 2, {0, 2, 1, 3})).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no slot of the 4 is free")));
+  EXPECT_THAT(PlanMoves(*Placement::InOrder(4, 2), Of(4, 2, {0, 1, 2, 3, -1, -1})).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rank 0 would get 3 experts, and has 2 slots")));
+  EXPECT_FALSE(PlanMoves(*Placement::InOrder(4, 2), *Placement::InOrder(5, 2)).ok());
+}
+
+TEST(PlanMovesTest, ArrivesFromAnywhere) {
+  std::mt19937_64 rng(8);
+  size_t most = 0;
+  for (int round = 0; round < 500; ++round) {
+    SCOPED_TRACE(round);
+    // Of 20 slots, from none to some free ones.
+    const Placement current = RandomPlacement(rng, 9 + round % 11, 4, 5, 0.05 * (round % 7));
+    const Placement wanted = RandomPlacement(rng, 9 + round % 11, 4, 5, 0.05 * (round % 5));
+    const absl::StatusOr<std::vector<Placement>> steps = PlanMoves(current, wanted);
+    const bool movable =
+        absl::c_linear_search(current.slots(), Placement::kFreeSlot) || current.num_experts() < 20;
+    ASSERT_TRUE(steps.ok() || !movable) << steps.status();
+    if (!steps.ok()) continue;
+    ExpectSteps(current, wanted, *steps);
+    if (HasFatalFailure()) return;
+    most = std::max(most, steps->size());
+  }
+  EXPECT_LE(most, 20U);
+  EXPECT_GE(most, 3U);
 }
 
 TEST(PlanCopiesTest, HoldersShareTheCopies) {

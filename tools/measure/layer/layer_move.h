@@ -15,10 +15,13 @@ namespace octet {
 // Times are of the host, on the slowest rank.
 struct MoveTimes {
   int copies = 0;              // of experts
-  int most_copies = 0;         // that come to one rank
-  absl::Duration move;         // from MoeLayer::Prepare until all ranks have switched
+  int most_copies = 0;         // that come to one rank in a step, in all steps together
+  absl::Duration move;         // from the first MoeLayer::Prepare until all ranks have switched
   absl::Duration call_before;  // the fastest of some calls that are waited for
   absl::Duration call_beside;  // the slowest of some that follow Prepare, and thus met the copies
+  absl::Duration mean_before;  // the means of both
+  absl::Duration mean_beside;
+  int steps = 0;  // of PlanMoves: Prepare and Apply
 };
 
 struct LayerMove {
