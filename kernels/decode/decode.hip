@@ -117,10 +117,6 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
     if (epoch == 0) return;
   }
   const Protocol protocol(p, epoch);
-  if (blockIdx.x == 0) {
-    device::PrefetchLoads(p.loads, epoch, static_cast<int>(threadIdx.x),
-                          static_cast<int>(blockDim.x));
-  }
   end(Tag::kLogits);
   if (!protocol.GridBarrier(0, kBarriers, Site::kLogits)) return;
   end(Tag::kLogitsBarrier);

@@ -64,6 +64,24 @@ decode::SharedLayout SharedOf(const MoeLayerConfig& config, int num_ranks) {
                                 config.topk, config.shared_intermediate > 0);
 }
 
+// What a rank has beside its heap.
+struct Sizes {
+  size_t logits;
+  size_t h_bytes;
+  size_t shared_h_bytes;
+};
+
+Sizes SizesOf(const MoeLayerConfig& config, int num_ranks) {
+  const decode::DecodeVariant variant = VariantOf(config, num_ranks);
+  const size_t tokens = Size(variant.max_tokens);
+  const size_t pairs =
+      Size(decode::MostPairs(variant, config.num_local_experts(num_ranks), config.topk));
+  const size_t element = InfoOf(config.dtype).bytes;
+  return {.logits = tokens * Size(LogitStride(config)),
+          .h_bytes = pairs * Size(config.intermediate) * element,
+          .shared_h_bytes = tokens * Size(config.shared_intermediate) * element};
+}
+
 absl::Status Refuse(absl::string_view member, int value, absl::string_view must) {
   return absl::InvalidArgumentError(absl::StrCat("MoeLayerConfig::", member, " is ", value,
                                                  "; with the path decode it must be ", must));
@@ -105,7 +123,7 @@ DecodePath::DecodePath(Node& node, const MoeLayerConfig& config, TraceCollector*
       variant_(VariantOf(config, node.num_ranks())),
       shared_(SharedOf(config, node.num_ranks())),
       memory_(node),
-      loads_(node.num_ranks()),
+      loads_(node),
       ranks_(Size(node.num_ranks())),
       client_(Register(node, this)) {
   need_->what = "the MoeLayer whose memory it uses, which has been destroyed";
@@ -145,6 +163,17 @@ absl::StatusOr<std::unique_ptr<DecodePath>> DecodePath::Create(Node& node,
   return path;
 }
 
+void DecodePath::ListMemory(const MoeLayerConfig& config, int num_ranks,
+                            std::vector<MemoryPiece>& pieces) {
+  const decode::Layout layout = LayoutOf(config, num_ranks);
+  const Sizes sizes = SizesOf(config, num_ranks);
+  pieces.push_back({MemoryUse::kHeap, "flags and partial rows", layout.uncached_bytes});
+  pieces.push_back({MemoryUse::kHeap, "tokens of all ranks", layout.cached_bytes});
+  pieces.push_back({MemoryUse::kWorkspace, "logits of all tokens", sizes.logits * sizeof(float)});
+  pieces.push_back({MemoryUse::kWorkspace, "rows between the products", sizes.h_bytes});
+  pieces.push_back({MemoryUse::kWorkspace, "shared rows between products", sizes.shared_h_bytes});
+}
+
 absl::Status DecodePath::Init() {
   OCTET_ASSIGN_OR_RETURN(heap_, SymmetricHeap::Create(node_, {.uncached = layout_.uncached_bytes,
                                                               .cached = layout_.cached_bytes}));
@@ -156,18 +185,12 @@ absl::Status DecodePath::Init() {
 
 absl::Status DecodePath::InitRank(Rank& rank) {
   OfRank& mine = of(rank);
-  const size_t tokens = Size(variant_.max_tokens);
-  const size_t pairs =
-      Size(decode::MostPairs(variant_, config_.num_local_experts(layout_.num_ranks), config_.topk));
-  const size_t element = InfoOf(config_.dtype).bytes;
+  const Sizes sizes = SizesOf(config_, layout_.num_ranks);
   OCTET_ASSIGN_OR_RETURN(mine.state, memory_.Device<decode::State>(1));
-  OCTET_ASSIGN_OR_RETURN(mine.logits, memory_.Device<float>(tokens * Size(LogitStride(config_))));
-  OCTET_ASSIGN_OR_RETURN(mine.h,
-                         memory_.Device<char>(pairs * Size(config_.intermediate) * element));
-  OCTET_ASSIGN_OR_RETURN(
-      mine.shared_h, memory_.Device<char>(tokens * Size(config_.shared_intermediate) * element));
-  return loads_.InitRank(rank, config_.loads, config_.num_local_experts(layout_.num_ranks),
-                         memory_);
+  OCTET_ASSIGN_OR_RETURN(mine.logits, memory_.Device<float>(sizes.logits));
+  OCTET_ASSIGN_OR_RETURN(mine.h, memory_.Device<char>(sizes.h_bytes));
+  OCTET_ASSIGN_OR_RETURN(mine.shared_h, memory_.Device<char>(sizes.shared_h_bytes));
+  return loads_.InitRank(rank, config_.loads, config_.num_local_experts(layout_.num_ranks));
 }
 
 absl::StatusOr<ExpertLoads> DecodePath::Loads() const {

@@ -15,6 +15,7 @@
 #include "kernels/ep/base/load_counting.h"
 #include "kernels/placement/kernels.h"
 #include "octet/expert_parallel.h"
+#include "octet/memory_piece.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
@@ -65,9 +66,13 @@ class DecodePath final : private NodeClient {
     int32_t* topk_idx = nullptr;
     float* topk_weights = nullptr;
   };
+  // Appends what Create takes on each rank.
+  static void ListMemory(const MoeLayerConfig& config, int num_ranks,
+                         std::vector<MemoryPiece>& pieces);
   // All ranks call it, and none has checked less of its arguments than MoeLayer does.
   absl::Status Enqueue(Rank& rank, const Call& call) const;
   absl::StatusOr<ExpertLoads> Loads() const;  // of MoeLayer
+  LoadCounting& load_counting() { return loads_; }
 
  private:
   struct OfRank {

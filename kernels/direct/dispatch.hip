@@ -339,8 +339,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const bool begun = device::BeginCall(c.failure, &c.state->dispatch_receive,
                                        static_cast<uint32_t>(num_blocks), &epoch);
   if (block == num_blocks - 1) {
-    device::PrefetchLoads(c.loads, epoch, static_cast<int>(threadIdx.x),
-                          static_cast<int>(blockDim.x));
+    device::PrefetchLoads(c.loads, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   }
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;

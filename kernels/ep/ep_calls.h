@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep/base/call_sequence.h"
+#include "kernels/ep/base/load_counting.h"
 #include "kernels/ep/combine_product.h"
 #include "kernels/ep/device/row_arrivals.h"
 #include "kernels/ep/device/row_departures.h"
@@ -96,6 +97,9 @@ class EpCalls {
 
   // Any thread. [E], without a placement of the caller's. Default: kFailedPrecondition.
   virtual absl::StatusOr<ExpertLoads> Loads() const;
+
+  // Counts the rows of local experts, or nothing; nullptr: those are counted nowhere.
+  virtual LoadCounting* load_counting() { return nullptr; }
 
   virtual Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
   virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;

@@ -192,7 +192,9 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     const Share share(p);
     ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, &epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
-    if (blockIdx.x == gridDim.x - 1) PrefetchCounts(p, epoch);
+    if (blockIdx.x == gridDim.x - 1) {
+      device::PrefetchLoads(c.loads, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+    }
     if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);

@@ -88,12 +88,6 @@ __device__ inline void DescribeRows(const DispatchParams& p, const LayoutShared&
   for (int r = first; r <= layout.num_ranks; r += step) p.source_offsets[r] = s.sources()[r];
 }
 
-// Brings near what CountRows() reads. Called by all threads of the block that will count.
-__device__ __forceinline__ void PrefetchCounts(const DispatchParams& p, uint64_t epoch) {
-  device::PrefetchLoads(p.common.loads, epoch, static_cast<int>(threadIdx.x),
-                        static_cast<int>(blockDim.x));
-}
-
 // Counts the rows of the call; none unless `ok`. Called by all threads of one block.
 __device__ __forceinline__ void CountRows(const DispatchParams& p, const LayoutShared& s,
                                           uint64_t epoch, bool ok) {

@@ -1,7 +1,6 @@
 #include "octet/layer_memory.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <memory>
 #include <string>
@@ -9,7 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/ep/device/load_counters.h"
+#include "kernels/decode/decode_path.h"
+#include "kernels/ep/base/load_counting.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/ep/strategy_registry.h"
@@ -39,6 +39,10 @@ class Pieces {
     pieces_.push_back({use, std::string(name), bytes});
   }
   std::vector<MemoryPiece>& all() { return pieces_; }
+  std::vector<MemoryPiece> NotEmpty() {
+    std::erase_if(pieces_, [](const MemoryPiece& piece) { return piece.bytes == 0; });
+    return std::move(pieces_);
+  }
 
  private:
   std::vector<MemoryPiece> pieces_;
@@ -70,6 +74,28 @@ void AddWeights(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, int
   add("shared down", Size(c.hidden) * Size(c.shared_intermediate) * plain);
 }
 
+// What MoeLayer::Routed returns.
+void AddRouted(const MoeLayerConfig& c, Pieces& pieces) {
+  const size_t tokens = Size(c.max_tokens_per_rank);
+  pieces.Add(MemoryUse::kWorkspace, "logits", tokens * Size(LogitStride(c)) * sizeof(float));
+  pieces.Add(MemoryUse::kWorkspace, "chosen experts", tokens * Size(c.topk) * sizeof(int32_t));
+  pieces.Add(MemoryUse::kWorkspace, "their weights", tokens * Size(c.topk) * sizeof(float));
+}
+
+// The table of a placement, for tokens of so many ranks.
+void AddPlacement(const MoeLayerConfig& c, int sources, Pieces& pieces) {
+  const size_t of_expert = Size(sources) * sizeof(placement::ReplicaRange) + sizeof(int32_t);
+  pieces.Add(MemoryUse::kWorkspace, "placement",
+             Size(c.num_experts) * of_expert + c.placement.slots().size() * sizeof(int32_t));
+}
+
+void AddCounters(const MoeLayerConfig& c, int num_ranks, Pieces& pieces) {
+  const int of_experts = c.placement.empty() ? 0 : c.num_experts;
+  pieces.Add(MemoryUse::kWorkspace, "load counters",
+             LoadCounterBytes(c.loads, c.num_local_experts(num_ranks)) +
+                 LoadCounterBytes(c.loads, of_experts));
+}
+
 // The memory of the layer and of its products.
 void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, int num_ranks,
                  Pieces& pieces) {
@@ -84,13 +110,10 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
   const auto fp8_scales = [&](int columns) {
     return Size(Fp8ScaleWords(columns, kGemmScaleGroup, ScaleFormat::kFloat32)) * sizeof(uint32_t);
   };
-  add("logits", tokens * Size(LogitStride(c)) * sizeof(float));
-  add("chosen experts", tokens * Size(c.topk) * sizeof(int32_t));
-  add("their weights", tokens * Size(c.topk) * sizeof(float));
+  AddRouted(c, pieces);
   if (!c.placement.empty()) {
-    add("placement", tokens * Size(c.topk) * sizeof(int32_t) +
-                         Size(c.num_experts) * sizeof(placement::ReplicaRange) +
-                         c.placement.slots().size() * sizeof(int32_t));
+    add("physical ids", 2 * tokens * Size(c.topk) * sizeof(int32_t));
+    AddPlacement(c, 1, pieces);
   }
   add("offsets of products of tokens", 2 * (tokens + 1) * sizeof(int32_t));
   if (ep.x_scale_words() > 0) {
@@ -105,11 +128,20 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
   add("outputs of the experts", SecondProductInPlace(ep) ? 0 : rows * ep.dtype_row_bytes());
   add("shared rows between products", tokens * Size(c.shared_intermediate) * element);
   add("shared outputs", c.shared_intermediate > 0 ? tokens * Size(c.hidden) * element : 0);
-  if (!c.loads.count) return;
-  const size_t calls = std::bit_ceil(Size(std::max(c.loads.window, 1)));
-  const size_t of_expert =
-      sizeof(uint64_t) + sizeof(LoadCounters::Window) + calls * sizeof(uint32_t);
-  add("load counters", Size(ep.num_local_experts(num_ranks)) * of_expert);
+  AddCounters(c, num_ranks, pieces);
+}
+
+absl::StatusOr<LayerMemory> MemoryOfDecode(const MoeLayerConfig& config, int num_ranks) {
+  LayerMemory memory = {.pieces = {}, .config = config};
+  memory.config.fusion = Fusion::kNone;
+  Pieces pieces;
+  AddWeights(config, PhysicalExpertsConfig(config), num_ranks, pieces);
+  DecodePath::ListMemory(config, num_ranks, pieces.all());
+  AddRouted(config, pieces);
+  if (!config.placement.empty()) AddPlacement(config, num_ranks, pieces);
+  AddCounters(config, num_ranks, pieces);
+  memory.pieces = pieces.NotEmpty();
+  return memory;
 }
 
 // The most blocks of dispatch and combine.
@@ -142,9 +174,7 @@ absl::StatusOr<LayerMemory> MemoryOfLayer(const MoeLayerConfig& config, const To
                                           int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   if (topology.gpus.empty()) return absl::InvalidArgumentError("the topology has no GPUs");
-  if (config.path == LayerPath::kDecode) {
-    return absl::UnimplementedError("the memory of the path decode is not listed");
-  }
+  if (config.path == LayerPath::kDecode) return MemoryOfDecode(config, num_ranks);
   LayerMemory memory = {.pieces = {}, .config = config};
   MoeLayerConfig& chosen = memory.config;
   chosen.path = LayerPath::kLaunches;
@@ -163,9 +193,7 @@ absl::StatusOr<LayerMemory> MemoryOfLayer(const MoeLayerConfig& config, const To
   InfoOf(experts.ep.strategy)
       .list_memory(experts.ep, num_ranks, BlocksOf(experts.ep, topology), pieces.all());
   AddLaunches(chosen, experts, num_ranks, pieces);
-  for (MemoryPiece& piece : pieces.all()) {
-    if (piece.bytes > 0) memory.pieces.push_back(std::move(piece));
-  }
+  memory.pieces = pieces.NotEmpty();
   return memory;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ep/ep_calls.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/routed_experts.h"
@@ -209,7 +210,20 @@ absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
   } else {
     OCTET_RETURN_IF_ERROR(workspace->MakeLaunches(domain, options.rails));
   }
+  if (config.loads.count && !config.placement.empty() && !domain.several_nodes()) {
+    OCTET_RETURN_IF_ERROR(workspace->CountLogicalExperts(node));
+  }
   return workspace;
+}
+
+absl::Status LayerWorkspace::CountLogicalExperts(Node& node) {
+  LoadCounting* const counting =
+      decode_ != nullptr ? &decode_->load_counting() : experts_->ep().calls().load_counting();
+  if (counting == nullptr) return absl::InternalError("the strategy counts no rows");
+  OCTET_RETURN_IF_ERROR(
+      node.Run([&](Rank& rank) { return counting->CountExperts(rank, config_.num_experts); }));
+  placed_counting_ = counting;
+  return absl::OkStatus();
 }
 
 absl::Status LayerWorkspace::MakeLaunches(Domain& domain, const RailOptions& rails) {

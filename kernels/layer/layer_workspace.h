@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/decode/decode_path.h"
+#include "kernels/ep/base/load_counting.h"
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/shared_mlp.h"
@@ -81,6 +82,9 @@ class LayerWorkspace final : public LayerPartObserver {
   absl::StatusOr<ExpertLoads> Loads() const {
     return decode_ != nullptr ? decode_->Loads() : experts_->ep().Loads();
   }
+  // On one node, with loads.count and a placement: the counters of all ranks are of logical experts.
+  // Not null then.
+  LoadCounting* placed_counting() { return placed_counting_; }
   // Not null: layers are computed in one launch.
   const DecodePath* decode() const { return decode_.get(); }
   OfRank& of(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
@@ -95,6 +99,7 @@ class LayerWorkspace final : public LayerPartObserver {
   absl::Status AllocateRouted(OfRank& mine);
   absl::Status MakeProducts(OfRank& mine);
   absl::Status LoadKernels() const;
+  absl::Status CountLogicalExperts(Node& node);
 
   const std::shared_ptr<Node> node_;
   const LayerRanks layer_ranks_;
@@ -102,6 +107,7 @@ class LayerWorkspace final : public LayerPartObserver {
   MoeLayerConfig config_;
   std::unique_ptr<RoutedExperts> experts_;
   std::unique_ptr<DecodePath> decode_;
+  LoadCounting* placed_counting_ = nullptr;
   NodeMemory memory_;
   std::vector<OfRank> ranks_;
 };

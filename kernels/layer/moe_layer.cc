@@ -21,7 +21,6 @@
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/ep/on_all_nodes.h"
-#include "kernels/ep/physical.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/layer_weights.h"
@@ -392,6 +391,9 @@ absl::Status MoeLayerOnNode::ForwardTokens(Rank& rank, const Tokens& tokens) {
   OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
   CaptureNeeds::Add(rank, need_);
   const CallerScope scope(rank, caller_.id());
+  if (LoadCounting* const counting = workspace_->placed_counting(); counting != nullptr) {
+    counting->SetLocals(rank, tables_->locals(rank));
+  }
   if (workspace_->decode() != nullptr) return Decode(rank, tokens);
   workspace_->of(rank).observer = observer_;
   OCTET_RETURN_IF_ERROR(Route(rank, tokens));
@@ -418,8 +420,14 @@ absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, const int32_t* n
 
 absl::StatusOr<ExpertLoads> MoeLayerOnNode::Loads() const {
   OCTET_ASSIGN_OR_RETURN(ExpertLoads loads, workspace_->Loads());
-  if (config().placement.empty()) return loads;
-  return LogicalLoads(config().placement, loads);
+  const size_t experts = Size(config().num_experts);
+  for (size_t i = experts; i < loads.rows.size(); ++i) {  // of experts that several ranks count
+    loads.rows[i % experts] += loads.rows[i];
+    loads.window[i % experts] += loads.window[i];
+  }
+  loads.rows.resize(experts);
+  loads.window.resize(experts);
+  return loads;
 }
 
 absl::Status MoeLayerOnNode::CheckMoves(absl::string_view call) const {
@@ -432,13 +440,6 @@ absl::Status MoeLayerOnNode::CheckMoves(absl::string_view call) const {
         call,
         ": experts of a layer over several nodes cannot be moved; make it with the placement "
         "that it is to have"));
-  }
-  if (config().loads.count) {
-    return absl::UnimplementedError(
-        absl::StrCat(call,
-                     ": rows are counted by slot (MoeLayerConfig::loads), and slots would have "
-                     "other experts; make "
-                     "a layer with the placement that it is to have, or do not count"));
   }
   if (loaded_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(call, " needs weights: call Load first"));
@@ -467,7 +468,6 @@ RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
 // Whether the memory of a layer serves another one.
 bool CanShare(MoeLayerConfig a, MoeLayerConfig b) {
   if (a.placement.slots().size() != b.placement.slots().size()) return false;
-  if (a.loads.count && a.placement != b.placement) return false;  // counted together, by slot
   a.placement = Placement();
   b.placement = Placement();
   return a == b;

@@ -517,8 +517,7 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
     return;
   }
   if (role.index == 0) {
-    device::PrefetchLoads(c.loads, epoch, static_cast<int>(threadIdx.x),
-                          static_cast<int>(blockDim.x));
+    device::PrefetchLoads(c.loads, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   }
   if constexpr (kWatched) {
     if (role.index == 0 && device::Wave() == 0 && c.failure.masks != nullptr) {

@@ -269,7 +269,8 @@ absl::StatusOr<EpStatistics> LowLatency::Statistics(Rank& rank) {
   const Watch& watch = WatchOf(rank);
   if (!watch.has_statistics()) return EpCalls::Statistics(rank);
   OCTET_ASSIGN_OR_RETURN(EpStatistics statistics, watch.Waits(rank));
-  statistics.expert_rows = loads().Read(rank.rank()).rows;
+  OCTET_ASSIGN_OR_RETURN(ExpertLoads loads, this->loads().Read(rank.rank()));
+  statistics.expert_rows = std::move(loads.rows);
   return statistics;
 }
 

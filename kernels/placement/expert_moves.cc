@@ -80,6 +80,7 @@ absl::Status ExpertMoves::InitRank(Rank& rank, const Placement& first) {
   for (Staged& staged : mine.staged) {
     OCTET_ASSIGN_OR_RETURN(staged.ranges, memory_.Pinned<ReplicaRange>(ranges));
     OCTET_ASSIGN_OR_RETURN(staged.replicas, memory_.Pinned<int32_t>(slots));
+    OCTET_ASSIGN_OR_RETURN(staged.locals, memory_.Pinned<int32_t>(Size(first.num_experts())));
     OCTET_ASSIGN_OR_RETURN(staged.copies, memory_.Pinned<ExpertCopy>(slots));
   }
   OCTET_ASSIGN_OR_RETURN(mine.done, memory_.Pinned<uint64_t>(1));
@@ -113,6 +114,7 @@ absl::Status ExpertMoves::Stage(const PlacementTables::Contents& contents,
                                 absl::Span<const ExpertCopy> copies, Staged& staged) {
   absl::c_copy(contents.ranges, staged.ranges.begin());
   absl::c_copy(contents.replicas, staged.replicas.begin());
+  absl::c_copy(contents.locals, staged.locals.begin());
   absl::c_copy(copies, staged.copies.begin());
   staged.num_replicas = contents.replicas.size();
   return absl::OkStatus();
@@ -195,10 +197,13 @@ absl::Status ExpertMoves::Apply(Rank& rank) {
       .number = number,
       .update = {.ranges = tables_.ranges(rank),
                  .replicas = tables_.replicas(rank),
+                 .locals = tables_.locals(rank),
                  .new_ranges = staged.ranges.data(),
                  .new_replicas = staged.replicas.data(),
+                 .new_locals = staged.locals.data(),
                  .num_ranges = static_cast<int>(staged.ranges.size()),
-                 .num_replicas = static_cast<int>(staged.num_replicas)},
+                 .num_replicas = static_cast<int>(staged.num_replicas),
+                 .num_experts = static_cast<int>(staged.locals.size())},
       .done = mine.done.data()};
   OCTET_RETURN_IF_ERROR(rank.CoordinatedLaunch(
       [&]() -> absl::Status {

@@ -62,6 +62,7 @@ class ExpertMoves final : private NodeClient {
   struct Staged {
     absl::Span<placement::ReplicaRange> ranges;
     absl::Span<int32_t> replicas;
+    absl::Span<int32_t> locals;
     absl::Span<placement::ExpertCopy> copies;
     size_t num_replicas = 0;
   };

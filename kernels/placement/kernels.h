@@ -81,10 +81,13 @@ struct CopyExpertsParams {
 struct TableUpdate {
   ReplicaRange* ranges;
   int32_t* replicas;
+  int32_t* locals;  // [num_experts]
   const ReplicaRange* new_ranges;
   const int32_t* new_replicas;
+  const int32_t* new_locals;
   int num_ranges;
   int num_replicas;
+  int num_experts;
 };
 
 // Memory of each rank that switches; zero at the start and after a failure.

@@ -84,16 +84,18 @@ __device__ __forceinline__ bool Meet(const SwitchParams& p) {
   return failed == 0;
 }
 
+template <typename T>
+__device__ __forceinline__ void CopyByBlock(const T* from, T* to, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    to[i] = from[i];
+  }
+}
+
 // One block takes over what the host has written.
 __device__ __forceinline__ void UpdateTable(const TableUpdate& update) {
-  for (int i = static_cast<int>(threadIdx.x); i < update.num_ranges;
-       i += static_cast<int>(blockDim.x)) {
-    update.ranges[i] = update.new_ranges[i];
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < update.num_replicas;
-       i += static_cast<int>(blockDim.x)) {
-    update.replicas[i] = update.new_replicas[i];
-  }
+  CopyByBlock(update.new_ranges, update.ranges, update.num_ranges);
+  CopyByBlock(update.new_replicas, update.replicas, update.num_replicas);
+  CopyByBlock(update.new_locals, update.locals, update.num_experts);
 }
 
 }  // namespace octet::placement

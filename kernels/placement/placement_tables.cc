@@ -66,6 +66,11 @@ PlacementTables::Contents PlacementTables::ContentsFor(const Rank& rank,
   Contents contents;
   for (int source = first; source < end; ++source) AddRangesOf(placement, source, contents.ranges);
   contents.replicas = AllReplicas(placement);
+  const int slots = placement.slots_per_rank();
+  for (int expert = 0; expert < placement.num_experts(); ++expert) {
+    const int32_t own = placement.ReplicaOn(first_rank_ + rank.rank(), expert);
+    contents.locals.push_back(own < 0 ? -1 : own % slots);
+  }
   return contents;
 }
 
@@ -78,6 +83,9 @@ absl::Status PlacementTables::Replace(Rank& rank, const Placement& placement) {
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(mine.replicas.data(), contents.replicas.data(),
                                            contents.replicas.size() * sizeof(int32_t),
                                            hipMemcpyHostToDevice, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(mine.locals.data(), contents.locals.data(),
+                                           contents.locals.size() * sizeof(int32_t),
+                                           hipMemcpyHostToDevice, rank.stream()));
   return rank.Synchronize();
 }
 
@@ -88,6 +96,7 @@ absl::Status PlacementTables::InitRank(Rank& rank, const Placement& placement) {
   OCTET_ASSIGN_OR_RETURN(mine.ranges,
                          memory_.Device<ReplicaRange>(sources * Size(placement.num_experts())));
   OCTET_ASSIGN_OR_RETURN(mine.replicas, memory_.Device<int32_t>(placement.slots().size()));
+  OCTET_ASSIGN_OR_RETURN(mine.locals, memory_.Device<int32_t>(Size(placement.num_experts())));
   mine.table = {.ranges = mine.ranges.data(),
                 .replicas = mine.replicas.data(),
                 .num_experts = placement.num_experts(),

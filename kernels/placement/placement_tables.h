@@ -54,12 +54,15 @@ class PlacementTables final : private NodeClient {
   struct Contents {
     std::vector<placement::ReplicaRange> ranges;
     std::vector<int32_t> replicas;
+    std::vector<int32_t> locals;
   };
   Contents ContentsFor(const Rank& rank, const Placement& placement) const;
   // Where they lie, for a kernel that replaces them in stream order: there is room for any placement
   // of as many experts and slots.
   placement::ReplicaRange* ranges(const Rank& rank) const { return StateOf(rank).ranges.data(); }
   int32_t* replicas(const Rank& rank) const { return StateOf(rank).replicas.data(); }
+  // [E] The rank's slot of each expert, or -1.
+  int32_t* locals(const Rank& rank) const { return StateOf(rank).locals.data(); }
   // Replaces them and waits until that is done.
   absl::Status Replace(Rank& rank, const Placement& placement);
 
@@ -67,7 +70,8 @@ class PlacementTables final : private NodeClient {
   struct RankState {
     absl::Span<placement::ReplicaRange> ranges;
     absl::Span<int32_t> replicas;
-    placement::PlacementTable table;  // of these
+    absl::Span<int32_t> locals;
+    placement::PlacementTable table;  // of ranges and replicas
     // The physical ids of calls, used in turn: at most two are on their way.
     std::array<int32_t*, 2> ids = {};
     size_t next = 0;

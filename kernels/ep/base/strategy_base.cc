@@ -29,7 +29,7 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       control_(node.num_ranks()),
       report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
       memory_(node),
-      loads_(node.num_ranks()),
+      loads_(node),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
@@ -50,7 +50,7 @@ absl::Status StrategyBase::Init() {
     LoadOptions loads = config_.loads;
     loads.count = loads.count || config_.low_latency.statistics;
     OCTET_RETURN_IF_ERROR(
-        loads_.InitRank(rank, loads, config_.num_local_experts(node_.num_ranks()), memory_));
+        loads_.InitRank(rank, loads, config_.num_local_experts(node_.num_ranks())));
     return control_.Reset(rank, FirstEpoch(0));
   });
 }

@@ -58,6 +58,7 @@ class StrategyBase : public EpCalls, protected NodeClient {
   absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) override;
   absl::Status ResetStatistics(Rank& rank) override;
   absl::StatusOr<ExpertLoads> Loads() const override;
+  LoadCounting* load_counting() override { return &loads_; }
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
 

@@ -7,22 +7,19 @@
 
 namespace octet {
 
-// The arrays are in the memory of the GPU, where one block of a call reads and writes them.
+// The arrays are in the memory of the GPU. One block of each call writes them, and whoever reads
+// them (load_reading.h) may do so meanwhile.
 struct LoadCounters {
-  struct alignas(16) Window {
-    uint64_t rows;        // of the last calls, up to and including last_epoch
-    uint64_t last_epoch;  // of the last call that counted; 0: none
-  };
-
-  uint64_t* totals;  // [L]; null: nothing is counted
-  Window* windows;   // [L]
-  // The rows of the last calls, by epoch modulo slots.
-  uint32_t* calls;  // [slots][L]
-  // Pinned host memory, which the host may read at any time: totals [L], windows [L].
-  uint64_t* published;
-  int num_experts;  // L
-  int window;       // calls, at least 1
-  int slots;        // a power of two, at least `window`
+  uint64_t* totals;  // [N]; null: nothing is counted
+  // [slots][N] The rows of the last calls, by epoch modulo slots: the epoch's low half above the
+  // rows. 0: none yet.
+  uint64_t* calls;
+  // [N] The local expert whose rows a counter counts, or -1 if the rank has not that expert; null:
+  // its own number.
+  const int32_t* locals;
+  int num_counters;  // N
+  int window;        // calls, at least 1
+  int slots;         // a power of two, more than `window`
 };
 
 }  // namespace octet

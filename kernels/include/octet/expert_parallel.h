@@ -315,10 +315,11 @@ class ExpertParallel final {
 
   // ---- Any thread.
 
-  // Returns the counters of all ranks' experts as they are: at any time, also while calls run, and
-  // without waiting for them. Each rank's kernels store them when a dispatch has counted its rows,
-  // before those arrive. A number is always one that the counter has had; while a dispatch runs, it
-  // may be counted for some experts and not yet for others, and behind Rank::Synchronize or
+  // Returns the counters of all ranks' experts as they are: at any time, also while calls run, none
+  // of which waits for it. They lie in the memory of the GPUs; a small kernel on a stream of its own
+  // reads them on each GPU, and Loads waits for it, which may have to wait until the calls there
+  // leave room for a block. A number is always one that the counter has had; while a dispatch runs,
+  // it may be counted for some experts and not yet for others, and behind Rank::Synchronize or
   // Node::Run all are those of whole dispatches. Replays of graphs are counted. kFailedPrecondition
   // without LoadOptions::count.
   absl::StatusOr<ExpertLoads> Loads() const;

@@ -26,8 +26,7 @@ struct LayerMemory {
 // of `topology`, which may be fewer: nothing is allocated, and no GPU is used. LayerPath::kAuto is
 // taken for kLaunches, which needs more, and a measured fusion of Fusion::kAuto for one that fits.
 // What is smaller than a page, and what the runtime itself takes, is not listed. Any thread.
-// kInvalidArgument for what MoeLayer::Create refuses, and for a topology without GPUs;
-// kUnimplemented for LayerPath::kDecode.
+// kInvalidArgument for what MoeLayer::Create refuses, and for a topology without GPUs.
 absl::StatusOr<LayerMemory> MemoryOfLayer(const MoeLayerConfig& config, const Topology& topology,
                                           int num_ranks);
 

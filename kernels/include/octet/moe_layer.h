@@ -192,9 +192,9 @@ class MoeLayer {
   //
   // Refused before anything is launched:
   //   kInvalidArgument     a placement of other experts or ranks, or one for which a rank has too
-  //                        few free slots
+  //                        few free slots: PlanMoves returns those to come to first
   //   kFailedPrecondition  before Load, or before the Apply of another Prepare; into a graph
-  //   kUnimplemented       a layer without a placement, over several nodes, or with loads.count
+  //   kUnimplemented       a layer without a placement, or over several nodes
   virtual absl::Status Prepare(Rank& rank, const Placement& placement, int max_blocks) = 0;
   // Makes the rank's later calls go by the placement of the last Prepare, replays of graphs that
   // were captured before included. Enqueues on rank.stream(), where later work waits until all
@@ -209,8 +209,9 @@ class MoeLayer {
   // first Apply. Called on the rank's thread, or not during Run.
   virtual Placement PlacementOf(const Rank& rank) const = 0;
 
-  // Any thread: the rows that have come to each expert, as ExpertParallel::Loads has them. Layers
-  // that share memory are counted together, and each pass of a call as a dispatch.
+  // Any thread: the rows that have come to each expert, as ExpertParallel::Loads has them, wherever
+  // it has been. Layers that share memory are counted together, and each pass of a call as a
+  // dispatch.
   // kFailedPrecondition without MoeLayerConfig::loads.count.
   virtual absl::StatusOr<ExpertLoads> Loads() const = 0;
 

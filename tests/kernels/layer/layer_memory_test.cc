@@ -93,6 +93,21 @@ TEST_F(LayerMemoryTest, IsWhatCreateTakes) {
   ExpectListed(config, 2);
 }
 
+TEST_F(LayerMemoryTest, IsWhatTheDecodePathTakes) {
+  if (!OCTET_TEST_EMULATED) GTEST_SKIP() << "others use the GPU, too";
+  MoeLayerConfig config = Large();
+  config.path = LayerPath::kDecode;
+  config.hidden = 2048;
+  config.max_tokens_per_rank = 20;
+  ExpectListed(config, 3);
+  config.shared_intermediate = 4096;
+  config.weights = GemmFormat::kFp8;
+  ExpectListed(config, 3);
+  config.placement = *Placement::InOrder(config.num_experts, 2);
+  config.loads = {.count = true, .window = 4000};
+  ExpectListed(config, 2);
+}
+
 // DeepSeek-V3 on eight GPUs, which nobody has here.
 TEST(LayerMemoryListTest, ACapacityBoundsWhatEvenRoutingNeeds) {
   Topology topology;

@@ -13,7 +13,7 @@ namespace octet {
 struct CountCallParams {
   LoadCounters counters;
   uint64_t epoch;
-  const int32_t* rows;  // [L]
+  const int32_t* rows;  // of local experts
 };
 // One block.
 hipError_t LaunchCountCall(const CountCallParams& params, hipStream_t stream);

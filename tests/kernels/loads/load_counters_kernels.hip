@@ -10,7 +10,6 @@ namespace {
 __global__ void CountCall(CountCallParams p) {
   const int first = static_cast<int>(threadIdx.x);
   const int step = static_cast<int>(blockDim.x);
-  device::PrefetchLoads(p.counters, p.epoch, first, step);
   device::CountLoads(p.counters, p.epoch, first, step, [&](int e) { return p.rows[e]; });
 }
 

@@ -119,6 +119,51 @@ TEST_P(ExpertMovesTest, ScalesMoveToo) {
   EXPECT_EQ(Output(*layer_, SomeTokens()), OutputWith(InForce(), SomeTokens()));
 }
 
+// Rows are counted for their experts, also those of calls before the switch, by layers that share
+// their memory and have other placements, and by replays.
+TEST_P(ExpertMovesTest, RowsCountForTheirExperts) {
+  MoeLayerConfig config = MovesConfig();
+  config.loads = {.count = true, .window = 2};
+  MakeLayer(kRanks, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  config.placement = Third();
+  const auto other = MoeLayer::Create(*node_, config, {.share = layer_.get(), .name = "other"});
+  ASSERT_OK(other.status());
+  ASSERT_OK((*other)->Load(weights_->weights()));
+  const LayerTokens tokens = SomeTokens();
+  LayerCalls replayed(*node_, *layer_, tokens);
+  ASSERT_OK(replayed.Init());
+  ASSERT_OK(node_->Run([&](Rank& rank) { return replayed.Capture(rank); }));
+  using Counts = std::vector<int64_t>;
+  std::vector<Counts> counts;  // of each call
+  const auto count = [&](const absl::StatusOr<LayerOutput>& output) {
+    ASSERT_OK(output.status());
+    Counts& call = counts.emplace_back(7, 0);
+    for (const int32_t expert : output->topk_idx) ++call[static_cast<size_t>(expert)];
+    Counts rows(7, 0);
+    Counts window(7, 0);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      for (size_t e = 0; e < rows.size(); ++e) {
+        rows[e] += counts[i][e];
+        if (i + 2 >= counts.size()) window[e] += counts[i][e];
+      }
+    }
+    const absl::StatusOr<ExpertLoads> loads = layer_->Loads();
+    ASSERT_OK(loads.status());
+    EXPECT_EQ(loads->rows, rows) << "after " << counts.size() << " calls";
+    EXPECT_EQ(loads->window, window) << "after " << counts.size() << " calls";
+  };
+  uint64_t seed = kSeed;
+  for (const Placement& placement : {First(), Second(), Third(), First()}) {
+    ASSERT_OK(MoveTo(placement));
+    count(Call(*node_, *layer_, SomeTokens(++seed)));
+    count(Call(*node_, **other, SomeTokens(++seed)));
+    count(Call(*node_, *layer_, SomeTokens(++seed)));
+    ASSERT_OK(node_->Run([&](Rank& rank) { return replayed.Launch(rank); }));
+    count(replayed.Read());
+  }
+}
+
 // Calls, replays and switches of one Run, without anything on the host between them.
 TEST_P(ExpertMovesTest, CallsGoOnWhileExpertsMove) {
   MakeLayer(kRanks, MovesConfig());
