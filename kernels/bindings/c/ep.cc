@@ -52,7 +52,12 @@ octet_ep_config ConfigOf(const EpConfig& config) {
           .expert_alignment = config.high_throughput.expert_alignment,
           .row_bytes = config.high_throughput.row_bytes,
           .kept_layouts = config.high_throughput.kept_layouts,
-          .host_totals = config.high_throughput.host_totals ? 1 : 0};
+          .host_totals = config.high_throughput.host_totals ? 1 : 0,
+          .placement = config.placement.empty() ? nullptr : config.placement.slots().data(),
+          .placement_slots = config.placement.slots_per_rank(),
+          .capacity_rows = config.capacity_rows,
+          .count_loads = config.loads.count ? 1 : 0,
+          .load_window = config.loads.window};
 }
 
 absl::StatusOr<CombineArgs> CombineArgsOf(const octet_combine_args* given) {
@@ -93,7 +98,8 @@ DispatchHandle HandleOf(const octet_dispatch_handle& handle) {
   return out;
 }
 
-absl::StatusOr<EpConfig> EpConfigOf(absl::string_view name, const octet_ep_config* given) {
+absl::StatusOr<EpConfig> EpConfigOf(absl::string_view name, const octet_ep_config* given,
+                                    int num_ranks) {
   OCTET_ASSIGN_OR_RETURN(const octet_ep_config read, Read(name, given));
   EpConfig config;
   config.num_experts = read.num_experts;
@@ -120,6 +126,10 @@ absl::StatusOr<EpConfig> EpConfigOf(absl::string_view name, const octet_ep_confi
   high_throughput.row_bytes = read.row_bytes;
   high_throughput.kept_layouts = OrOne(read.kept_layouts);
   high_throughput.host_totals = read.host_totals != 0;
+  OCTET_ASSIGN_OR_RETURN(config.placement, PlacementOf({read.placement, read.num_experts, num_ranks,
+                                                        read.placement_slots}));
+  config.capacity_rows = read.capacity_rows;
+  config.loads = {.count = read.count_loads != 0, .window = read.load_window};
   return config;
 }
 
@@ -224,7 +234,8 @@ int32_t octet_ep_create(octet_domain* domain, const octet_ep_config* config,
                         const octet_ep_options* options, octet_ep** ep) {
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"ep", ep}}));
-    OCTET_ASSIGN_OR_RETURN(const octet::EpConfig read, octet::c::EpConfigOf("config", config));
+    OCTET_ASSIGN_OR_RETURN(const octet::EpConfig read,
+                           octet::c::EpConfigOf("config", config, domain->domain->num_ranks()));
     OCTET_ASSIGN_OR_RETURN(const octet::ExpertParallelOptions read_options,
                            octet::c::EpOptionsOf(options));
     OCTET_ASSIGN_OR_RETURN(std::unique_ptr<octet::ExpertParallel> made,
@@ -241,7 +252,8 @@ int32_t octet_ep_heap_bytes(const octet_ep_config* config, int32_t num_ranks,
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(
         NotNull({{"uncached_bytes", uncached_bytes}, {"cached_bytes", cached_bytes}}));
-    OCTET_ASSIGN_OR_RETURN(const octet::EpConfig read, octet::c::EpConfigOf("config", config));
+    OCTET_ASSIGN_OR_RETURN(const octet::EpConfig read,
+                           octet::c::EpConfigOf("config", config, num_ranks));
     OCTET_ASSIGN_OR_RETURN(const octet::HeapSize bytes,
                            octet::ExpertParallel::HeapBytes(read, num_ranks));
     *uncached_bytes = bytes.uncached;
@@ -373,5 +385,14 @@ int32_t octet_ep_reset_statistics(octet_ep* ep, octet_rank* rank) {
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(CheckCall(ep, rank));
     return ep->ep->ResetStatistics(rank->rank);
+  });
+}
+
+int32_t octet_ep_loads(const octet_ep* ep, int64_t* rows, int64_t* window) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"ep", ep}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::ExpertLoads loads, ep->ep->Loads());
+    octet::c::CopyLoads(loads, rows, window);
+    return absl::OkStatus();
   });
 }

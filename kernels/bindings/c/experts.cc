@@ -48,10 +48,11 @@ absl::StatusOr<GroupedGemmConfig> GemmConfigOf(const octet_gemm_config* given) {
   return config;
 }
 
-absl::StatusOr<RoutedExpertsConfig> ExpertsConfigOf(const octet_experts_config* given) {
+absl::StatusOr<RoutedExpertsConfig> ExpertsConfigOf(const octet_experts_config* given,
+                                                    int num_ranks) {
   OCTET_ASSIGN_OR_RETURN(const octet_experts_config read, Read("config", given));
   RoutedExpertsConfig config;
-  OCTET_ASSIGN_OR_RETURN(config.ep, EpConfigOf("config->ep", read.ep));
+  OCTET_ASSIGN_OR_RETURN(config.ep, EpConfigOf("config->ep", read.ep, num_ranks));
   config.intermediate = read.intermediate;
   if (read.no_activation != 0) config.activation = GemmActivation::kNone;
   OCTET_RETURN_IF_ERROR(ReadEnum("second_format", read.second_format, &config.second_format));
@@ -138,7 +139,7 @@ int32_t octet_experts_create(octet_domain* domain, const octet_experts_config* c
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"experts", experts}}));
     OCTET_ASSIGN_OR_RETURN(const octet::RoutedExpertsConfig read,
-                           octet::c::ExpertsConfigOf(config));
+                           octet::c::ExpertsConfigOf(config, domain->domain->num_ranks()));
     OCTET_ASSIGN_OR_RETURN(const octet::ExpertParallelOptions read_options,
                            octet::c::EpOptionsOf(options));
     OCTET_ASSIGN_OR_RETURN(std::unique_ptr<octet::RoutedExperts> made,

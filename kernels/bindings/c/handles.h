@@ -15,6 +15,7 @@
 #include "octet/model_folder.h"
 #include "octet/node.h"
 #include "octet/octet.h"
+#include "octet/placement.h"
 #include "octet/symmetric_heap.h"
 #include "octet/world.h"
 #include "runtime/base/mutex.h"
@@ -63,7 +64,8 @@ void Destroy(Handle* handle) {
 absl::StatusOr<std::unique_ptr<Domain>> JoinWorld(const WorldOptions& options);
 
 // octet_ep_create and octet_experts_create read their configuration and options by these.
-absl::StatusOr<EpConfig> EpConfigOf(absl::string_view name, const octet_ep_config* given);
+absl::StatusOr<EpConfig> EpConfigOf(absl::string_view name, const octet_ep_config* given,
+                                    int num_ranks);
 absl::StatusOr<ExpertParallelOptions> EpOptionsOf(const octet_ep_options* given);
 // The result may point to `cached`.
 absl::StatusOr<DispatchArgs> DispatchArgsOf(absl::string_view name,
@@ -73,6 +75,16 @@ octet_received ReceivedOf(const Received& received);
 // Reads as much of a caller's struct as the experts need.
 absl::StatusOr<Received> ReceivedOf(absl::string_view name, const octet_received* given);
 octet_ep_info EpInfoOf(const EpConfig& config, int num_ranks);
+// A placement of the caller's: [num_ranks][slots_per_rank].
+struct PlacementTable {
+  const int32_t* slots;  // nullptr: no placement
+  int num_experts;
+  int num_ranks;
+  int slots_per_rank;
+};
+absl::StatusOr<Placement> PlacementOf(const PlacementTable& table);
+// Each array may be null.
+void CopyLoads(const ExpertLoads& loads, int64_t* rows, int64_t* window);
 octet_dispatch_handle HandleOf(const DispatchHandle& handle);
 DispatchHandle HandleOf(const octet_dispatch_handle& handle);
 

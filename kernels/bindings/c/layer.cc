@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,7 @@
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
 #include "octet/octet.h"
+#include "octet/placement.h"
 #include "octet/router.h"
 #include "runtime/base/status_macros.h"
 
@@ -45,7 +47,7 @@ absl::StatusOr<RouterConfig> RouterOf(const octet_layer_config& read) {
   return router;
 }
 
-absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given) {
+absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given, int num_ranks) {
   OCTET_ASSIGN_OR_RETURN(const octet_layer_config read, Read("config", given));
   MoeLayerConfig config;
   config.num_experts = read.num_experts;
@@ -70,6 +72,9 @@ absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given) {
   if (read.swiglu_alpha != 0.0F) config.swiglu.alpha = read.swiglu_alpha;
   if (read.swiglu_limit != 0.0F) config.swiglu.limit = read.swiglu_limit;
   if (read.swiglu_up_offset != 0.0F) config.swiglu.up_offset = read.swiglu_up_offset;
+  OCTET_ASSIGN_OR_RETURN(config.placement, PlacementOf({read.placement, read.num_experts, num_ranks,
+                                                        read.placement_slots}));
+  config.loads = {.count = read.count_loads != 0, .window = read.load_window};
   return config;
 }
 
@@ -102,7 +107,11 @@ octet_layer_config ConfigOf(const MoeLayerConfig& config) {
           .expert_biases = config.expert_biases ? 1 : 0,
           .swiglu_alpha = config.swiglu.alpha,
           .swiglu_limit = std::isinf(config.swiglu.limit) ? 0.0F : config.swiglu.limit,
-          .swiglu_up_offset = config.swiglu.up_offset};
+          .swiglu_up_offset = config.swiglu.up_offset,
+          .placement = config.placement.empty() ? nullptr : config.placement.slots().data(),
+          .placement_slots = config.placement.slots_per_rank(),
+          .count_loads = config.loads.count ? 1 : 0,
+          .load_window = config.loads.window};
 }
 
 absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {
@@ -241,7 +250,8 @@ int32_t octet_layer_create(octet_domain* domain, const octet_layer_config* confi
                            const octet_layer_options* options, octet_layer** layer) {
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"layer", layer}}));
-    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig read, octet::c::LayerConfigOf(config));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig read,
+                           octet::c::LayerConfigOf(config, domain->domain->num_ranks()));
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerOptions read_options,
                            octet::c::LayerOptionsOf(options));
     OCTET_ASSIGN_OR_RETURN(std::unique_ptr<octet::MoeLayer> made,
@@ -307,6 +317,43 @@ int32_t octet_layer_get_routed(const octet_layer* layer, const octet_rank* rank,
            .topk_idx = tokens.topk_idx,
            .topk_weights = tokens.topk_weights},
           routed);
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_layer_loads(const octet_layer* layer, int64_t* rows, int64_t* window) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::ExpertLoads loads, layer->layer->Loads());
+    octet::c::CopyLoads(loads, rows, window);
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_layer_prepare(octet_layer* layer, octet_rank* rank, const int32_t* placement,
+                            int32_t placement_slots, int32_t max_blocks) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}, {"placement", placement}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::Placement wanted,
+                           octet::c::PlacementOf({placement, layer->layer->config().num_experts,
+                                                  rank->rank.num_ranks(), placement_slots}));
+    return layer->layer->Prepare(rank->rank, wanted, max_blocks);
+  });
+}
+
+int32_t octet_layer_apply(octet_layer* layer, octet_rank* rank) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}}));
+    return layer->layer->Apply(rank->rank);
+  });
+}
+
+int32_t octet_layer_get_placement(const octet_layer* layer, const octet_rank* rank,
+                                  int32_t* placement) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}, {"placement", placement}}));
+    const octet::Placement in_force = layer->layer->PlacementOf(rank->rank);
+    absl::c_copy(in_force.slots(), placement);
     return absl::OkStatus();
   });
 }

@@ -123,6 +123,23 @@ class CallsTest(NodeTest):
                 for (*_, y), want in zip(arrays, step.expected(lambda e, row: (e + 1) * row)):
                     np.testing.assert_allclose(y.numpy(), want, rtol=0.01, atol=0.02)
 
+    def test_rows_are_counted_where_a_placement_puts_experts(self):
+        placement = octet.plan_placement([2.0 ** -e for e in range(EXPERTS)], RANKS, LOCAL + 1)
+        ep, step = self.ep(placement=placement, count_loads=1, load_window=3), Step(3)
+        self.assertEqual((ep.config["placement"], ep.local_experts), (placement, LOCAL + 1))
+        arrays = step.arrays(self.node)
+        outs = [self.node.empty(rank, (ep.expert_out_rows, HIDDEN), "float16")
+                for rank in range(RANKS)]
+
+        def body(rank):
+            x, ids, weights, y = arrays[rank.rank]
+            ep.combine(rank, ep.dispatch(rank, x, ids, weights), outs[rank.rank], y)
+
+        for _ in range(4):
+            self.node.run(body)
+        want = [sum(int((ids == expert).sum()) for ids in step.ids) for expert in range(EXPERTS)]
+        self.assertEqual(ep.loads(), ([4 * rows for rows in want], [3 * rows for rows in want]))
+
     def check_rows(self, step, rank, received):
         counts = np.asarray(received.expert_counts)
         self.assertEqual(list(counts), [sum(int((ids == rank * LOCAL + local).sum())
@@ -266,6 +283,57 @@ class LayerTest(NodeTest):
                 for x, (*_, y) in zip(step.x, arrays):
                     np.testing.assert_allclose(y.numpy(), self.expected(x, router, experts),
                                                rtol=0.02, atol=0.01)
+
+    def test_experts_move_and_keep_their_rows(self):
+        """Through several steps, since no slot of a rank is free that another expert could take."""
+        router, experts = self.weights()
+        first = [[rank * LOCAL + local for local in range(LOCAL)] + [-1] for rank in range(RANKS)]
+        popular = octet.plan_placement([100] + [1] * (EXPERTS - 1), RANKS, LOCAL + 1)
+        self.assertTrue(all(0 in slots for slots in popular))
+        full = [slots[:LOCAL] + [0 if 0 not in slots else LOCAL] for slots in first]
+        for path in ("launches", "decode"):
+            with self.subTest(path=path):
+                layer, step = self.layer(path=path, placement=first, count_loads=1), Step(7)
+                self.assertEqual(layer.config["placement"], first)
+                layer.load(router=router, experts=experts)
+                arrays = step.arrays(self.node)
+
+                def forward(rank):
+                    layer.forward(rank, arrays[rank.rank][0], arrays[rank.rank][3])
+
+                self.node.run(forward)
+                once = layer.loads()
+                self.assertEqual(sum(once.rows), RANKS * TOKENS * TOPK)
+                self.assertEqual(once.rows, once.window)
+                calls, at, in_force = 1, first, [None] * RANKS
+                for wanted in (full, popular, first):
+                    for next_one in octet.plan_moves(at, wanted, EXPERTS):
+                        def move(rank, to=next_one):
+                            layer.prepare(rank, to)
+                            forward(rank)
+                            layer.apply(rank)
+                            in_force[rank.rank] = layer.placement_of(rank)
+                            forward(rank)
+
+                        self.node.run(move)
+                        at = next_one
+                        calls += 2
+                        self.assertEqual(in_force, [at] * RANKS)
+                    self.assertEqual([set(slots) - {-1} for slots in at],
+                                     [set(slots) - {-1} for slots in wanted])
+                    self.assertEqual(layer.loads().rows, [calls * rows for rows in once.rows])
+                    self.assertEqual(layer.loads().window, once.window)
+                    for x, (*_, y) in zip(step.x, arrays):
+                        np.testing.assert_allclose(y.numpy(), self.expected(x, router, experts),
+                                                   rtol=0.02, atol=0.01)
+
+    def test_placements_are_refused(self):
+        with self.assertRaisesRegex(TypeError, "as many of each rank"):
+            self.layer(placement=[[0], [1, 2]])
+        with self.assertRaisesRegex(octet.InvalidArgument, "expert"):
+            self.layer(placement=[[0, 0]] * RANKS)
+        with self.assertRaisesRegex(octet.FailedPrecondition, "loads.count"):
+            self.layer().loads()
 
     def test_the_number_of_tokens_lies_on_the_gpu(self):
         router, experts = self.weights()

@@ -44,6 +44,14 @@ static void Nulls(octet_domain* node, octet_ep* ep) {
   EXPECT_INVALID(octet_ep_create(node, &kConfig, NULL, NULL), "ep is null");
   EXPECT_INVALID(octet_ep_dispatch(ep, NULL, NULL, NULL), "octet_ep_dispatch: rank is null");
   EXPECT_INVALID(octet_layer_load(NULL, NULL), "layer is null");
+  EXPECT_INVALID(octet_layer_loads(NULL, NULL, NULL), "layer is null");
+  EXPECT_INVALID(octet_layer_prepare(NULL, NULL, NULL, 1, 0), "layer is null");
+  EXPECT_INVALID(octet_layer_apply(NULL, NULL), "layer is null");
+  EXPECT_INVALID(octet_layer_get_placement(NULL, NULL, NULL), "layer is null");
+  EXPECT_INVALID(octet_ep_loads(NULL, NULL, NULL), "ep is null");
+  EXPECT_CODE(octet_ep_loads(ep, NULL, NULL), OCTET_FAILED_PRECONDITION, "loads.count");
+  EXPECT_INVALID(octet_plan_placement(NULL, 1, 1, 1, NULL), "loads is null");
+  EXPECT_INVALID(octet_plan_moves(NULL, NULL, 1, 1, 1, 0, NULL, NULL), "current is null");
   EXPECT_INVALID(octet_model_open(NULL, NULL), "folder is null");
   EXPECT_INVALID(octet_value_of_name("strategy", NULL, NULL), "name is null");
   EXPECT_TRUE(domain == NULL && other == NULL);

@@ -25,11 +25,13 @@ from ._errors import (Aborted, Cancelled, DataLoss, DeadlineExceeded, Error, Fai
 from ._experts import ExpertParallel, GroupedGemm, Received, RoutedExperts
 from ._layer import ModelFolder, MoeLayer
 from ._library import PLATFORM, VERSION
+from ._placement import Loads, plan_moves, plan_placement
 
 __version__ = VERSION
 __all__ = [
     "PLATFORM", "VERSION", "Aborted", "Array", "Cancelled", "DataLoss", "DeadlineExceeded",
     "Domain", "Error", "ExpertParallel", "FailedPrecondition", "Failure", "Graph", "GroupedGemm",
-    "Internal", "InvalidArgument", "ModelFolder", "MoeLayer", "Node", "NotFound", "Rank",
+    "Internal", "InvalidArgument", "Loads", "ModelFolder", "MoeLayer", "Node", "NotFound", "Rank",
     "Received", "ResourceExhausted", "RoutedExperts", "Unavailable", "Unimplemented", "World",
+    "plan_moves", "plan_placement",
 ]

@@ -202,6 +202,11 @@ class octet_ep_config(Sized):
         ("row_bytes", c_int32),
         ("kept_layouts", c_int32),
         ("host_totals", c_int32),
+        ("placement", c_void_p),
+        ("placement_slots", c_int32),
+        ("capacity_rows", c_int32),
+        ("count_loads", c_int32),
+        ("load_window", c_int32),
     ]
 
 
@@ -410,6 +415,10 @@ class octet_layer_config(Sized):
         ("swiglu_alpha", c_float),
         ("swiglu_limit", c_float),
         ("swiglu_up_offset", c_float),
+        ("placement", c_void_p),
+        ("placement_slots", c_int32),
+        ("count_loads", c_int32),
+        ("load_window", c_int32),
     ]
 
 
@@ -528,6 +537,10 @@ FUNCTIONS = {
     "octet_ep_statistics": (c_int32, [c_void_p, c_void_p, POINTER(c_int64), POINTER(c_int64),
     POINTER(c_int64)]),
     "octet_ep_reset_statistics": (c_int32, [c_void_p, c_void_p]),
+    "octet_ep_loads": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
+    "octet_plan_placement": (c_int32, [c_void_p, c_int32, c_int32, c_int32, POINTER(c_int32)]),
+    "octet_plan_moves": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32,
+    POINTER(c_int32), POINTER(c_int32)]),
     "octet_functional_create": (c_int32, [c_void_p, POINTER(octet_ep_config),
     POINTER(octet_ep_options), POINTER(c_void_p)]),
     "octet_functional_destroy": (None, [c_void_p]),
@@ -557,6 +570,10 @@ FUNCTIONS = {
     "octet_layer_forward": (c_int32, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p]),
     "octet_layer_forward_counted": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "octet_layer_get_routed": (c_int32, [c_void_p, c_void_p, POINTER(octet_routed_tokens)]),
+    "octet_layer_loads": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
+    "octet_layer_prepare": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
+    "octet_layer_apply": (c_int32, [c_void_p, c_void_p]),
+    "octet_layer_get_placement": (c_int32, [c_void_p, c_void_p, POINTER(c_int32)]),
     "octet_model_open": (c_int32, [c_char_p, POINTER(c_void_p)]),
     "octet_model_destroy": (None, [c_void_p]),
     "octet_model_family": (c_char_p, [c_void_p]),

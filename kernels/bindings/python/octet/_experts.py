@@ -8,7 +8,8 @@ from typing import Any, Dict, Optional
 from . import _abi
 from ._array import BITS, Array, pointer
 from ._domain import Domain, Rank
-from ._library import check, fill, lib, name_of
+from ._library import check, fill, lib, name_of, placement_of
+from ._placement import Loads, loads_of
 
 EP_KINDS = {name: name for name in (
     "dtype", "strategy", "combine_order", "combine_method", "dispatch_format", "output",
@@ -32,9 +33,14 @@ def dtype_name(code: int) -> str:
     return _DTYPE_NAMES[name_of("dtype", code)]
 
 
-def config_of(struct, kinds: Dict[str, str]) -> Dict[str, Any]:
+def config_of(struct, kinds: Dict[str, str], num_ranks: int = 0) -> Dict[str, Any]:
     """A struct of the library's as a dict, with names in place of numbers."""
-    members = {name: getattr(struct, name) for name, *_ in struct._fields_ if name != "size"}
+    members = {name: getattr(struct, name) for name, *_ in struct._fields_
+               if name not in ("size", "placement_slots")}
+    if members.get("placement"):
+        slots = struct.placement_slots
+        flat = (ctypes.c_int32 * (num_ranks * slots)).from_address(struct.placement)
+        members["placement"] = placement_of(flat, num_ranks, slots)
     named = {name: name_of(kinds[name], value) if name in kinds else value
              for name, value in members.items()}
     if "dtype" in named:
@@ -127,7 +133,8 @@ class ExpertParallel(_HasRows):
 
     config: num_experts (E, over all ranks), topk (K), hidden (H), max_tokens_per_rank (M) are
     required; the others are those of octet_ep_config, by their names: dtype="bfloat16",
-    strategy="low_latency", combine_order="flat" ... Not in a run.
+    strategy="low_latency", combine_order="flat" ... and placement=[[0, 3], [1, 2]], the experts in
+    the slots of each rank. Not in a run.
 
     local_experts, max_rows, expert_out_rows, scale_words: numbers of what a rank receives.
     """
@@ -140,15 +147,15 @@ class ExpertParallel(_HasRows):
         info = _abi.octet_ep_info()
         check(lib.octet_ep_get_info(self._handle, ctypes.byref(info)))
         self._take(info)
-        self.config: Dict[str, Any] = self._config()  # with every choice made
+        self.config: Dict[str, Any] = self._config(domain)  # with every choice made
         self.hidden = self.config["hidden"]
         self.topk = self.config["topk"]
         self.dtype: str = self.config["dtype"]
 
-    def _config(self) -> Dict[str, Any]:
+    def _config(self, domain: Domain) -> Dict[str, Any]:
         struct = _abi.octet_ep_config()
         check(lib.octet_ep_get_config(self._handle, ctypes.byref(struct)))
-        return config_of(struct, EP_KINDS)
+        return config_of(struct, EP_KINDS, domain.num_ranks)
 
     def __del__(self):
         lib.octet_ep_destroy(getattr(self, "_handle", None))
@@ -190,6 +197,11 @@ class ExpertParallel(_HasRows):
         check(lib.octet_ep_combine(self._handle, rank.handle, ctypes.byref(handle.words),
                                    ctypes.byref(args)))
         rank._keep(self)
+
+
+    def loads(self) -> Loads:
+        """The rows of each expert, with the member count_loads. Any thread, also during a run."""
+        return loads_of(lib.octet_ep_loads, self._handle, self.config["num_experts"])
 
 
 class GroupedGemm:

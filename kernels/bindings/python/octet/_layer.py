@@ -10,7 +10,8 @@ from ._array import BITS, pointer
 from ._domain import Domain, Rank
 from ._errors import InvalidArgument, Unimplemented
 from ._experts import config_of, short_dtype
-from ._library import check, fill, lib
+from ._library import check, fill, flat_placement, lib, placement_of
+from ._placement import Loads, Placement, loads_of
 
 LAYER_KINDS = {"dtype": "dtype", "weights": "gemm_format", "path": "layer_path",
                "strategy": "strategy", "fusion": "fusion", "shared_experts": "shared_experts",
@@ -119,7 +120,8 @@ class MoeLayer:
 
     config: num_experts, topk, hidden, intermediate and max_tokens_per_rank are required; the others
     are those of octet_layer_config, by their names: dtype="float16", path="decode",
-    router_normalize=True ... Not in a run.
+    router_normalize=True ... and placement=[[0, 3, -1], [1, 2, -1]], the experts in the slots of
+    each rank. Not in a run.
 
         layer = octet.MoeLayer(node, **model.layer_config(0), max_tokens_per_rank=256)
     """
@@ -132,7 +134,8 @@ class MoeLayer:
                                      ctypes.byref(self._handle)))
         made = _abi.octet_layer_config()
         check(lib.octet_layer_get_config(self._handle, ctypes.byref(made)))
-        self.config: Dict[str, Any] = config_of(made, LAYER_KINDS)  # with every choice made
+        self.config: Dict[str, Any] = config_of(made, LAYER_KINDS,
+                                                domain.num_ranks)  # with every choice made
         self._kinds = BITS[self.config["dtype"]]
 
     def __del__(self):
@@ -182,3 +185,33 @@ class MoeLayer:
             check(lib.octet_layer_forward_counted(self._handle, rank.handle, x_pointer, count,
                                                   y_pointer))
         rank._keep(self)
+
+    def loads(self) -> Loads:
+        """The rows of each expert, with the member count_loads. Any thread, also during a run."""
+        return loads_of(lib.octet_layer_loads, self._handle, self.config["num_experts"])
+
+    def prepare(self, rank: Rank, placement: Placement, *, max_blocks: int = 0) -> None:
+        """Begins to copy experts to where `placement` has them; calls go on by the one in force.
+
+        All ranks call it with an equal placement, and then apply(), from which on the rank's calls
+        go by it. octet.plan_moves has the placements between two. max_blocks: 0: the copy engines
+        make the copies.
+        """
+        slots, count = flat_placement(placement, "prepare")
+        check(lib.octet_layer_prepare(self._handle, rank.handle, slots, count, max_blocks))
+        rank._keep(self)
+
+    def apply(self, rank: Rank) -> None:
+        """Makes the rank's later calls go by the placement of the last prepare()."""
+        check(lib.octet_layer_apply(self._handle, rank.handle))
+        rank._keep(self)
+
+    def placement_of(self, rank: Rank) -> Optional[Placement]:
+        """The placement by which the rank's next call goes; None: the layer has none."""
+        first = self.config["placement"]
+        if first is None:
+            return None
+        slots = len(first[0])
+        flat = (ctypes.c_int32 * (len(first) * slots))()
+        check(lib.octet_layer_get_placement(self._handle, rank.handle, flat))
+        return placement_of(flat, len(first), slots)

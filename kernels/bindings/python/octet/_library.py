@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _abi
 from ._errors import Failure, error_of
@@ -93,5 +93,23 @@ def fill(struct: Any, members: Dict[str, Any], kinds: Dict[str, str], what: str)
     for name, value in members.items():
         if name not in known:
             raise TypeError(f"{what} has no '{name}'; it has {', '.join(sorted(known))}")
-        setattr(struct, name, value_of(kinds[name], value) if name in kinds else value)
+        if name == "placement" and value is not None:
+            struct.kept, struct.placement_slots = flat_placement(value, what)
+            struct.placement = ctypes.addressof(struct.kept)
+        else:
+            setattr(struct, name, value_of(kinds[name], value) if name in kinds else value)
     return struct
+
+
+def flat_placement(placement: Any, what: str) -> Tuple[Any, int]:
+    """A placement, the experts in the slots of each rank, as one array; and the slots of a rank."""
+    ranks = [[int(expert) for expert in slots] for slots in placement]
+    if not ranks or not ranks[0] or any(len(slots) != len(ranks[0]) for slots in ranks):
+        raise TypeError(f"{what}: a placement is a list for each rank of the experts in its slots, "
+                        "-1 where there is none, as many of each rank")
+    flat = [expert for slots in ranks for expert in slots]
+    return (ctypes.c_int32 * len(flat))(*flat), len(ranks[0])
+
+
+def placement_of(flat: Any, num_ranks: int, slots: int) -> List[List[int]]:
+    return [list(flat[rank * slots:(rank + 1) * slots]) for rank in range(num_ranks)]

@@ -306,6 +306,14 @@ typedef struct octet_ep_config {
   int32_t row_bytes;
   int32_t kept_layouts;  // 0: 1
   int32_t host_totals;
+  // Which expert lives where (octet/placement.h): [R][placement_slots], the expert in each slot of
+  // each rank, or -1; NULL: expert e on rank e / (E / R). Of a configuration that is returned, it
+  // is valid as long as the object.
+  const int32_t* placement;
+  int32_t placement_slots;
+  int32_t capacity_rows;  // of high_throughput
+  int32_t count_loads;    // for octet_ep_loads
+  int32_t load_window;
 } octet_ep_config;
 
 typedef struct octet_ep_options {
@@ -417,6 +425,23 @@ OCTET_API int32_t octet_ep_unmask(octet_ep* ep, octet_rank* rank, uint32_t still
 OCTET_API int32_t octet_ep_statistics(octet_ep* ep, octet_rank* rank, int64_t* expert_rows,
                                       int64_t* dispatch_waits_ns, int64_t* combine_waits_ns);
 OCTET_API int32_t octet_ep_reset_statistics(octet_ep* ep, octet_rank* rank);
+// octet_ep_config.count_loads: [E] rows of each expert, in all and over the window. Each may be
+// NULL. Any thread, also during a run.
+OCTET_API int32_t octet_ep_loads(const octet_ep* ep, int64_t* rows, int64_t* window);
+
+// ---- placements: octet/placement.h. Any thread.
+
+// Fills in `slots`, [num_ranks][slots_per_rank], with a placement that balances `loads`, rows of
+// each expert: [num_experts].
+OCTET_API int32_t octet_plan_placement(const double* loads, int32_t num_experts, int32_t num_ranks,
+                                       int32_t slots_per_rank, int32_t* slots);
+// Fills in `steps`, [max_steps][num_ranks][slots_per_rank], with the placements through which
+// experts get from one to another by octet_layer_prepare and octet_layer_apply, each of
+// [num_ranks][slots_per_rank], and `num_steps` with their number. If that is more than max_steps,
+// only it is filled in, and the function returns OCTET_OK; `steps` may then be NULL.
+OCTET_API int32_t octet_plan_moves(const int32_t* current, const int32_t* wanted,
+                                   int32_t num_experts, int32_t num_ranks, int32_t slots_per_rank,
+                                   int32_t max_steps, int32_t* steps, int32_t* num_steps);
 
 #ifdef __cplusplus
 }

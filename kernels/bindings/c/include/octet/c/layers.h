@@ -138,6 +138,11 @@ typedef struct octet_layer_config {
   float swiglu_alpha;  // 0: 1
   float swiglu_limit;  // 0: none
   float swiglu_up_offset;
+  // As in octet_ep_config:
+  const int32_t* placement;
+  int32_t placement_slots;
+  int32_t count_loads;
+  int32_t load_window;
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
@@ -208,6 +213,19 @@ OCTET_API int32_t octet_layer_forward_counted(octet_layer* layer, octet_rank* ra
                                               const int32_t* num_tokens, void* y);
 OCTET_API int32_t octet_layer_get_routed(const octet_layer* layer, const octet_rank* rank,
                                          octet_routed_tokens* routed);
+// octet_layer_config.count_loads: as octet_ep_loads.
+OCTET_API int32_t octet_layer_loads(const octet_layer* layer, int64_t* rows, int64_t* window);
+// Begins to copy experts to where `placement`, [R][placement_slots], has them; `max_blocks`: 0: the
+// copy engines do. Then octet_layer_apply makes later calls of the rank go by it. All ranks call
+// both.
+OCTET_API int32_t octet_layer_prepare(octet_layer* layer, octet_rank* rank,
+                                      const int32_t* placement, int32_t placement_slots,
+                                      int32_t max_blocks);
+OCTET_API int32_t octet_layer_apply(octet_layer* layer, octet_rank* rank);
+// Fills in the placement by which the rank's next call goes, [R][octet_layer_config's
+// placement_slots].
+OCTET_API int32_t octet_layer_get_placement(const octet_layer* layer, const octet_rank* rank,
+                                            int32_t* placement);
 
 // ---- model folders: octet/model_folder.h
 
