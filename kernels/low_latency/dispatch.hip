@@ -451,6 +451,13 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
   return true;
 }
 
+// Called by all threads of one block.
+__device__ __forceinline__ void CountRows(const CommonParams& c, const ReceiveShared& s,
+                                          uint64_t epoch) {
+  device::CountLoads(c.loads, epoch, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
+                     [&](int e) { return RowsOf(c.layout, s, e); });
+}
+
 // The block with the fewest tokens writes the description for the caller.
 __device__ __forceinline__ bool Describes(const Role& role) { return role.index == role.count - 1; }
 
@@ -478,6 +485,9 @@ __device__ PartEnd ReceivePart(const DispatchParams& p, bool alone, const Receiv
   };
   device::DescribeDelivery(&c.state->delivery, epoch, Describes(role), counted, describe);
   if (!counted) return PartEnd::kUncounted;
+  // Early, and by a block that others are still at work beside. If ranks may be left out, their rows
+  // are known at the end.
+  if (!kWatched && Describes(role)) CountRows(c, s, epoch);
   // Different blocks take neighbouring tokens.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
   const int group = Wave() / p.row_waves;
@@ -516,7 +526,7 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
         [&](bool known, int begin, int step) { DescribeRows(p, s, known, begin, step); });
     return;
   }
-  if (role.index == 0) {
+  if (Describes(role)) {
     device::PrefetchLoads(c.loads, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   }
   if constexpr (kWatched) {
@@ -533,10 +543,7 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
   for (bool alone = false; end == PartEnd::kAgain; alone = true) {
     end = ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace);
   }
-  if (role.index == 0 && end != PartEnd::kUncounted) {
-    device::CountLoads(c.loads, epoch, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
-                       [&](int e) { return RowsOf(c.layout, s, e); });
-  }
+  if (kWatched && role.index == 0 && end != PartEnd::kUncounted) CountRows(c, s, epoch);
 }
 
 template <typename Row, typename Trace, bool kWatched>
