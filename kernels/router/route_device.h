@@ -30,9 +30,6 @@ __device__ __forceinline__ uint64_t Candidate(uint32_t order, int place) {
   constexpr int kOrderShift = 32;
   return static_cast<uint64_t>(order) << kOrderShift | ~static_cast<uint32_t>(place);
 }
-__device__ __forceinline__ int PlaceOf(uint64_t candidate) {
-  return static_cast<int>(~static_cast<uint32_t>(candidate));
-}
 __device__ __forceinline__ uint32_t OrderIn(uint64_t candidate) {
   constexpr int kOrderShift = 32;
   return static_cast<uint32_t>(candidate >> kOrderShift);
@@ -40,23 +37,33 @@ __device__ __forceinline__ uint32_t OrderIn(uint64_t candidate) {
 
 __device__ __forceinline__ uint64_t Larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// The largest of all lanes' `orders`; element i of a lane is at place i · kWaveSize + lane.
+// Takes the largest of all lanes' `orders` out of them, of equal ones that at the lowest place;
+// element i of a lane is at place i · kWaveSize + lane. Returns the lane that had it; in that lane,
+// `*element` is which one it was.
 template <int kPerLane>
-__device__ __forceinline__ uint64_t Largest(const uint32_t (&orders)[kPerLane]) {
-  uint64_t best = 0;
+__device__ __forceinline__ int TakeLargest(uint32_t (&orders)[kPerLane], int* element) {
+  uint32_t mine = 0;
+  *element = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    if (orders[i] != 0) best = Larger(best, Candidate(orders[i], i * kWaveSize + Lane()));
+    if (orders[i] <= mine) continue;
+    mine = orders[i];
+    *element = i;
   }
-  return device::LargestOfWave(best);
-}
-
-template <int kPerLane>
-__device__ __forceinline__ void Remove(int place, uint32_t (&orders)[kPerLane]) {
+  const auto largest = static_cast<uint32_t>(device::LargestOfWave(mine));
+  const uint64_t lanes = device::Ballot(mine == largest);
+  int lane = __ffsll(static_cast<long long>(lanes)) - 1;
+  if ((lanes & (lanes - 1)) != 0) {  // rarely: the lowest place of several lanes
+    const auto place = static_cast<uint32_t>(*element * kWaveSize + Lane());
+    const auto lowest =
+        ~static_cast<uint32_t>(device::LargestOfWave(mine == largest ? ~place : 0U));
+    lane = static_cast<int>(lowest) % kWaveSize;
+  }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    if (i * kWaveSize + Lane() == place) orders[i] = 0;
+    if (Lane() == lane && *element == i) orders[i] = 0;
   }
+  return lane;
 }
 
 // A token's scores, in the lanes of a wave.
@@ -86,13 +93,12 @@ class TokenScores {
     }
   }
 
-  // The score of each lane's `expert`. All lanes call it.
-  __device__ __forceinline__ float Of(int expert) const {
+  // The score of the lane's expert `element`.
+  __device__ __forceinline__ float Of(int element) const {
     float score = 0.0F;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      const float other = device::Shuffle(scores_[i], expert % kWaveSize);
-      if (expert / kWaveSize == i) score = other;
+      if (element == i) score = scores_[i];
     }
     return score;
   }
@@ -115,11 +121,7 @@ __device__ __forceinline__ float TokenScores<kPerLane>::LargestLogit() const {
   for (int i = 0; i < kPerLane; ++i) {
     if (Expert(i) < p_.num_experts && scores_[i] > largest) largest = scores_[i];
   }
-  for (int mask = kWaveSize / 2; mask > 0; mask /= 2) {
-    const float other = ShuffleXor(largest, mask);
-    if (other > largest) largest = other;
-  }
-  return largest;
+  return OfOrder(static_cast<uint32_t>(device::LargestOfWave(OrderOf(largest))));
 }
 
 // Both kinds of scores are quotients with an exponential of each logit; code that is not there need
@@ -195,9 +197,9 @@ __device__ __forceinline__ void KeepBestGroups(const RouteParams& p, uint32_t (&
   const int of_group = p.num_experts / p.groups;
   uint64_t kept = 0;  // bit i: of the lane's expert i
   for (int i = 0; i < p.top_groups; ++i) {
-    const int group = PlaceOf(Largest(groups));
-    Remove(group, groups);
-    const int first = group * of_group;
+    int element = 0;
+    const int lane = TakeLargest(groups, &element);
+    const int first = (device::Shuffle(element, lane) * kWaveSize + lane) * of_group;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int expert = TokenScores<kPerLane>::Expert(j);
@@ -218,14 +220,19 @@ __device__ __forceinline__ void RouteToken(const RouteParams& p, int token) {
   scores.Orders(orders);
   if (p.top_groups < p.groups) KeepBestGroups(p, orders);
   int my_expert = 0;
-  for (int k = 0; k < p.topk; ++k) {
-    const int expert = PlaceOf(Largest(orders));
-    Remove(expert, orders);
-    if (Lane() == k) my_expert = expert;
-  }
-  float my_weight = scores.Of(my_expert);
+  float my_weight = 0.0F;
   float sum = 0.0F;
-  for (int k = 0; k < p.topk; ++k) sum = sum + device::Shuffle(my_weight, k);
+#pragma unroll 1
+  for (int k = 0; k < p.topk; ++k) {
+    int element = 0;
+    const int lane = TakeLargest(orders, &element);
+    const int expert = device::Shuffle(element, lane) * kWaveSize + lane;
+    const float weight = device::Shuffle(scores.Of(element), lane);
+    sum = sum + weight;
+    if (Lane() != k) continue;
+    my_expert = expert;
+    my_weight = weight;
+  }
   if (Lane() >= p.topk) return;
   if (p.normalize) my_weight = my_weight / (sum + p.normalize_epsilon);
   const size_t at =

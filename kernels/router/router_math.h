@@ -18,7 +18,6 @@ __host__ __device__ inline float ExpOfNegative(float x) {
   constexpr float kLn2High = 0x1.62e4p-1F;  // few enough bits that n · high is exact
   constexpr float kLn2Low = 0x1.7f7d1cp-20F;
   constexpr float kSmallest = -87.0F;  // about ln(2^-126) = -87.34
-  if (x < kSmallest) return 0.0F;
   // The nearest integer: adding and subtracting 1.5 · 2^23 rounds.
   constexpr float kRound = 0x1.8p+23F;
   const float n = (x * kLog2E + kRound) - kRound;
@@ -31,11 +30,14 @@ __host__ __device__ inline float ExpOfNegative(float x) {
   p = fmaf(p, r, 0.5F);
   p = fmaf(p, r, 1.0F);
   p = fmaf(p, r, 1.0F);
-  if (!(n >= kSmallest * 2)) return x + x;  // NaN, which has no exponent to add to
   constexpr int kFractionBits = 23;
   constexpr uint32_t kBias = 127;
-  const uint32_t exponent = kBias + static_cast<uint32_t>(static_cast<int32_t>(n));
-  return p * std::bit_cast<float>(exponent << kFractionBits);
+  const float in_range = n >= kSmallest * 2 ? n : 0.0F;  // others have no exponent to add to
+  const uint32_t exponent = kBias + static_cast<uint32_t>(static_cast<int32_t>(in_range));
+  const float power = p * std::bit_cast<float>(exponent << kFractionBits);
+  // Selected at the end: several of them side by side have no branches to wait for.
+  const float or_nan = x >= kSmallest ? power : x + x;
+  return x < kSmallest ? 0.0F : or_nan;
 }
 
 // 1 / (1 + exp(-x)).

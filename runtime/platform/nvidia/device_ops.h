@@ -126,6 +126,9 @@ __device__ __forceinline__ uint64_t Ballot(bool predicate) {
 }
 
 // Returns the largest value of all lanes.
+__device__ __forceinline__ uint32_t LargestOfWave(uint32_t v) {
+  return __reduce_max_sync(internal::kAllLanes, v);
+}
 __device__ __forceinline__ uint64_t LargestOfWave(uint64_t v) {
   constexpr int kHalf = 32;
   const auto high = static_cast<uint32_t>(v >> kHalf);
