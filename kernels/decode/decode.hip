@@ -73,10 +73,12 @@ __device__ __forceinline__ void AddPartials(const DecodeParams& p, int num_token
   }
 }
 
-// Asks for what the block reads first, so that it comes while the call begins.
-__device__ __forceinline__ void PrefetchRouter(const DecodeParams& p) {
+// Asks for what the blocks read first, so that it comes while the call begins.
+__device__ __forceinline__ void PrefetchInputs(const DecodeParams& p) {
   constexpr int kLine = 128;
   const int row_bytes = p.layout.hidden * 2;
+  const auto line = static_cast<int>(threadIdx.x * gridDim.x + blockIdx.x);
+  if (line < p.num_tokens * row_bytes / kLine) device::Prefetch(p.x + line * int64_t{kLine});
   const int offset = static_cast<int>(threadIdx.x) * kLine;
   const auto row = static_cast<int64_t>(blockIdx.x);
   if (offset < row_bytes && row < p.logit_rows) {
@@ -92,7 +94,7 @@ template <typename Weights, int kMost>
 __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   using Codec = CodecOf<Weights::kElement>::Type;
   using Products = Products<Weights, kMost>;
-  PrefetchRouter(p);
+  PrefetchInputs(p);
   const device::CallStart call(p.failure, &p.state->call);
   // A few events a call: they are recorded if there is memory for them, in the same kernel.
   const device::Tracer trace(p.trace);
@@ -103,7 +105,7 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   };
   auto* const sums = reinterpret_cast<float*>(shared + p.shared.sums);
   const bool exchanges = p.layout.num_ranks > 1;
-  uint64_t epoch = exchanges ? call.Finish(gridDim.x) : 0;
+  uint64_t epoch = exchanges ? call.Epoch() : 0;
   if (exchanges && epoch == 0) return;
   Tokens tokens(p);
   if (!tokens.Exchange(Protocol(p, epoch))) return;
@@ -113,12 +115,13 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   choice.Prepare();
   ComputeLogits<Codec>(p, tokens, sums);
   if (!exchanges) {  // which no logit needs
-    epoch = call.Finish(gridDim.x);
+    epoch = call.Epoch();
     if (epoch == 0) return;
   }
   const Protocol protocol(p, epoch);
   end(Tag::kLogits);
   if (!protocol.GridBarrier(0, kBarriers, Site::kLogits)) return;
+  if (blockIdx.x == 0) call.Advance();
   end(Tag::kLogitsBarrier);
   choice.Route();
   end(Tag::kTopk);
@@ -132,17 +135,12 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   typename Products::Ring ring(shared + p.shared.ring + device::Wave() * Products::Ring::kBytes,
                                walk);
   Products products({p, tokens, chosen, strips, sums}, ring);
-#pragma unroll 1
-  for (int i = 0; i < 2; ++i) {
-    const bool first = i == 0;
-    const Phase phase = first ? Phase::kFirst : Phase::kSecond;
-    if (!first) {
-      if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
-      end(Tag::kFirstBarrier);
-    }
-    products.Run(phase, protocol);
-    end(first ? Tag::kFirstProducts : Tag::kSecondProducts);
-  }
+  products.template Run<Phase::kFirst>(protocol);
+  end(Tag::kFirstProducts);
+  if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
+  end(Tag::kFirstBarrier);
+  products.template Run<Phase::kSecond>(protocol);
+  end(Tag::kSecondProducts);
   if (p.layout.num_ranks == 1) return;
   protocol.PublishPartials();
   if (!protocol.AwaitPartials()) return;

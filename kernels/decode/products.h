@@ -50,13 +50,15 @@ class Products {
 
   // This block's units of a phase. kFirst: h[pair] = silu(gate · x) ⊙ (up · x). kSecond, when h is
   // there: Σ weight · (down · h), to where the output goes.
-  __device__ __forceinline__ void Run(Phase phase, const Protocol& protocol) {
+  template <Phase phase>
+  __device__ __forceinline__ void Run(const Protocol& protocol) {
     int number = 0;
+#pragma unroll 1
     for (Unit unit = strips_.FirstOf(phase); strips_.Has(phase, unit); strips_.Next(phase, unit)) {
       float* const buffer = BufferOf(number++);
-      Sum(phase, unit, buffer);
+      Sum<phase>(unit, buffer);
       __syncthreads();
-      if (phase == Phase::kFirst) {
+      if constexpr (phase == Phase::kFirst) {
         const Entry entry = chosen_.entries[unit.entry];
         const bool shared = strips_.IsShared(unit.entry);
         const int column = strips_.ColumnOf(unit);
@@ -129,24 +131,26 @@ class Products {
   };
 
   // Puts the sums of this wave's pieces of a unit into `buffer`.
-  __device__ __forceinline__ void Sum(Phase phase, const Unit& unit, float* buffer) const {
-    const bool second = phase == Phase::kSecond;
+  template <Phase phase>
+  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) const {
+    constexpr bool second = phase == Phase::kSecond;
     if (!kDense && second) ClearSums(buffer);
     Sums all = {};
-    for (int index = unit.entry; index < unit.end; ++index) {
+    EntriesOfWave<StripsType, kWaves> entries(strips_);
+    for (int index = second ? entries.Next() : unit.entry; index < unit.end;
+         index = second ? entries.Next() : unit.end) {
       const int pieces = strips_.PiecesOf(phase, index);
       const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces);
-      if (second && first >= pieces) continue;
       const Entry entry = chosen_.entries[index];
       const bool plain = kMixed && strips_.IsShared(index);
-      const Rows rows = RowsOf(phase, index, entry);
-      const Scales scales = ScalesOf(phase, unit, entry);
+      const Rows rows = RowsOf<phase>(index, entry);
+      const Scales scales = ScalesOf<phase>(unit, entry);
       Sums sums = {};
 #pragma unroll 1
       for (int piece = first; piece < pieces; piece += kWaves) {
         Multiply(plain, piece, rows, scales, sums);
       }
-      if (!second) {
+      if constexpr (!second) {
         PutSums(buffer, entry.tokens, sums);
       } else if constexpr (kDense) {
         AddChosen(entry, sums.of[0], all);
@@ -192,12 +196,13 @@ class Products {
     }
   }
 
-  __device__ __forceinline__ Rows RowsOf(Phase phase, int index, const Entry& entry) const {
+  template <Phase phase>
+  __device__ __forceinline__ Rows RowsOf(int index, const Entry& entry) const {
     Rows rows;
     rows.columns = strips_.Columns(phase, index);
     rows.tokens = entry.tokens;
     const bool shared = strips_.IsShared(index);
-    const bool first = phase == Phase::kFirst;
+    constexpr bool first = phase == Phase::kFirst;
     rows.base = first ? tokens_.rows() : GatedRows(shared);
     // A rank has a part of the shared experts' columns.
     if (!first && shared) rows.base += strips_.SharedColumn() * 2;
@@ -211,10 +216,10 @@ class Products {
     return rows;
   }
 
-  __device__ __forceinline__ Scales ScalesOf(Phase phase, const Unit& unit,
-                                             const Entry& entry) const {
+  template <Phase phase>
+  __device__ __forceinline__ Scales ScalesOf(const Unit& unit, const Entry& entry) const {
     if constexpr (!Weights::kScaled) return {};
-    const bool first = phase == Phase::kFirst;
+    constexpr bool first = phase == Phase::kFirst;
     const auto groups = [](int columns) { return (columns + kScaleGroup - 1) / kScaleGroup; };
     const int of_columns = groups(p_.routed.columns);
     const int of_hidden = groups(p_.layout.hidden);
@@ -261,7 +266,7 @@ class Products {
   // Adds a quad of rows over all waves.
   static __device__ __forceinline__ float4 AddWaves(float* buffer, int index, int first_row) {
     float4 sum = {0, 0, 0, 0};
-#pragma unroll 4
+#pragma unroll
     for (int wave = 0; wave < kWaves; ++wave) {
       const float4 v = *reinterpret_cast<const float4*>(SumsOf(buffer, wave, index) + first_row);
       AddQuad(v, sum);
@@ -305,7 +310,7 @@ class Products {
                                                     int first) {
     float2 gate = {0, 0};
     float2 up = {0, 0};
-#pragma unroll 4
+#pragma unroll
     for (int wave = 0; wave < kWaves; ++wave) {
       const float* const sums = SumsOf(buffer, wave, index) + first;
       AddPair(*reinterpret_cast<const float2*>(sums), gate);

@@ -152,6 +152,37 @@ class Strips {
   int shared_end_;
 };
 
+// Goes through the entries of a unit of kSecond of which a wave has pieces. All lanes look at an
+// entry each, so that the wave need not go through the others.
+template <typename StripsType, int waves>
+class EntriesOfWave {
+ public:
+  __device__ __forceinline__ explicit EntriesOfWave(const StripsType& strips) : strips_(strips) {}
+
+  // Returns the next one, or the number of entries. All lanes call it.
+  __device__ __forceinline__ int Next() {
+    while (with_pieces_ == 0) {
+      const int entry = looked_at_ + device::Lane();
+      if (looked_at_ >= strips_.num_entries()) return strips_.num_entries();
+      bool has = entry < strips_.num_entries();
+      if (has) {
+        const int pieces = strips_.PiecesOf(Phase::kSecond, entry);
+        has = strips_.template FirstPiece<waves>(Phase::kSecond, entry, pieces) < pieces;
+      }
+      with_pieces_ = device::Ballot(has);
+      looked_at_ += device::kWaveSize;
+    }
+    const int lane = __ffsll(static_cast<long long>(with_pieces_)) - 1;
+    with_pieces_ &= with_pieces_ - 1;
+    return looked_at_ - device::kWaveSize + lane;
+  }
+
+ private:
+  const StripsType& strips_;
+  int looked_at_ = 0;
+  uint64_t with_pieces_ = 0;
+};
+
 // Goes through the pieces of one wave, in the order in which it multiplies them.
 template <typename StripsType, int waves>
 class PieceWalk {
@@ -177,6 +208,8 @@ class PieceWalk {
   }
   __device__ __forceinline__ const Strip& strip() const { return strip_; }
   __device__ __forceinline__ int piece() const { return piece_; }
+  // That of the piece.
+  __device__ __forceinline__ Phase phase() const { return phase_; }
 
  private:
   __device__ __forceinline__ bool NextUnit() {
@@ -223,9 +256,14 @@ class PieceRing {
 #pragma unroll 1
     do {
       LoadNext();
-    } while (++ahead_ < slots);
-    ahead_ = slots - 1;
-    copies_.template Wait<slots - 1>();
+      ++ahead_;
+    } while (ahead_ < (walk_.phase() == Phase::kFirst ? kFirstAhead : slots));
+    if (ahead_ == slots) {
+      copies_.template Wait<slots - 1>();
+    } else {
+      copies_.template Wait<kFirstAhead - 1>();
+    }
+    --ahead_;
     device::SyncWave();  // the other lanes' copies are there
     const char* const piece = memory_ - LaneOffset() + taken_ * kPieceBytes;
     taken_ = taken_ + 1 == slots ? 0 : taken_ + 1;
@@ -233,6 +271,10 @@ class PieceRing {
   }
 
  private:
+  // Of gate and up, pieces that are loaded or being loaded, with that which is taken next: what all
+  // compute units ask for together comes in any order, so that with all slots the first unit would
+  // wait for most of it. The slots of down fill while the block waits for the others.
+  static constexpr int kFirstAhead = 2;
   static constexpr int kPieceRowBytes = Walk::kPieceRowBytes;
   static constexpr int kRowChunks = kPieceRowBytes / kChunkBytes;
   static constexpr int kMostCopies = kPieceRows * kRowChunks / device::kMinWaveSize;

@@ -10,8 +10,9 @@
 
 namespace octet::device {
 
-// The start of a call in one block, in two steps, between which its memory is on its way. All
-// threads of each of the blocks that share `call` must take both steps once.
+// The start of a call in one block, in two steps, between which its memory is on its way: the
+// constructor, then Finish, or Epoch where a barrier of all blocks follows anyway. All threads of
+// each of the blocks that share `call` must take both steps once.
 class CallStart {
  public:
   __device__ CallStart(const FailurePort& port, CallEpoch* call) : call_(call) {
@@ -20,10 +21,23 @@ class CallStart {
     failed_ = HasFailed(port);
   }
 
-  // Returns this call's epoch, or 0 if the rank has failed: the block then has no data to work on.
-  // Also a barrier of the block. The last of the `num_blocks` that has read the epoch advances it,
-  // so that nothing is left to do at the end of the kernel. `*number`, unless null, is the call's
-  // epoch even if the rank has failed.
+  // Returns this call's epoch to all threads, or 0 if the rank has failed: the block then has no
+  // data to work on. Also a barrier of the block. Nobody waits for an atomic, but one block must
+  // call Advance.
+  __device__ uint64_t Epoch() const {
+    __shared__ uint64_t shared;
+    if (IsReader()) shared = failed_ ? 0 : next_;
+    __syncthreads();
+    return shared;
+  }
+  // By one block, when all blocks have come from Epoch.
+  __device__ void Advance() const {
+    if (IsReader()) StoreRelaxed<Scope::kDevice>(&call_->epoch, next_ + 1);
+  }
+
+  // As Epoch; the last of the `num_blocks` that has read the epoch advances it, so that nothing is
+  // left to do at the end of the kernel. `*number`, unless null, is the call's epoch even if the
+  // rank has failed.
   __device__ uint64_t Finish(uint32_t num_blocks, uint64_t* number = nullptr) const {
     __shared__ uint64_t shared;
     if (IsReader()) shared = next_ << 1 | (failed_ ? 1 : 0);
