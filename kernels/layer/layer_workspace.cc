@@ -87,13 +87,16 @@ int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
   constexpr int kMost = 8;
   constexpr int kOnOneGpu = 16;
   constexpr int kOfFp8 = 4;
+  constexpr int kOfFp8OnOneGpu = 8;
   constexpr int kOfLargeFp8Experts = 1;
   constexpr int64_t kLargeExpert = 16 << 20;  // bytes
+  const bool one_gpu = of.nodes.ranks_per_node == 1;
   if (ExpertWeights(config).has_scales()) {
     const int64_t bytes = int64_t{3} * config.hidden * config.intermediate;
-    return bytes > kLargeExpert ? kOfLargeFp8Experts : kOfFp8;
+    if (bytes > kLargeExpert) return kOfLargeFp8Experts;
+    return one_gpu ? kOfFp8OnOneGpu : kOfFp8;
   }
-  return of.nodes.ranks_per_node == 1 ? kOnOneGpu : kMost;
+  return one_gpu ? kOnOneGpu : kMost;
 }
 
 // Makes the choice of LayerPath::kAuto. What says how the launches are to be made asks for them.
