@@ -133,12 +133,12 @@ class Products {
   // Puts the sums of this wave's pieces of a unit into `buffer`.
   template <Phase phase>
   __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) const {
-    constexpr bool second = phase == Phase::kSecond;
-    if (!kDense && second) ClearSums(buffer);
+    constexpr bool kIsSecond = phase == Phase::kSecond;
+    if (!kDense && kIsSecond) ClearSums(buffer);
     Sums all = {};
     EntriesOfWave<StripsType, kWaves> entries(strips_);
-    for (int index = second ? entries.Next() : unit.entry; index < unit.end;
-         index = second ? entries.Next() : unit.end) {
+    for (int index = kIsSecond ? entries.Next() : unit.entry; index < unit.end;
+         index = kIsSecond ? entries.Next() : unit.end) {
       const int pieces = strips_.PiecesOf(phase, index);
       const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces);
       const Entry entry = chosen_.entries[index];
@@ -150,7 +150,7 @@ class Products {
       for (int piece = first; piece < pieces; piece += kWaves) {
         Multiply(plain, piece, rows, scales, sums);
       }
-      if constexpr (!second) {
+      if constexpr (!kIsSecond) {
         PutSums(buffer, entry.tokens, sums);
       } else if constexpr (kDense) {
         AddChosen(entry, sums.of[0], all);
@@ -158,7 +158,7 @@ class Products {
         AddWeighted(entry, sums, buffer);
       }
     }
-    if (kDense && second) PutSums(buffer, tokens_.num_all(), all);
+    if (kDense && kIsSecond) PutSums(buffer, tokens_.num_all(), all);
   }
 
   // Adds the products with the next piece of the ring, which is piece `piece` of a strip. `plain`:
@@ -202,16 +202,17 @@ class Products {
     rows.columns = strips_.Columns(phase, index);
     rows.tokens = entry.tokens;
     const bool shared = strips_.IsShared(index);
-    constexpr bool first = phase == Phase::kFirst;
-    rows.base = first ? tokens_.rows() : GatedRows(shared);
+    constexpr bool kIsFirst = phase == Phase::kFirst;
+    rows.base = kIsFirst ? tokens_.rows() : GatedRows(shared);
     // A rank has a part of the shared experts' columns.
-    if (!first && shared) rows.base += strips_.SharedColumn() * 2;
+    if (!kIsFirst && shared) rows.base += strips_.SharedColumn() * 2;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int i = n * RowMma::Tokens() + RowMma::Token();
       rows.offsets[n] = Rows::kNone;
       if (i >= entry.tokens || !IsChosen(entry, i)) continue;
-      rows.offsets[n] = first ? tokens_.OffsetOf(TokenOf(entry, i)) : GatedOffset(shared, entry, i);
+      rows.offsets[n] =
+          kIsFirst ? tokens_.OffsetOf(TokenOf(entry, i)) : GatedOffset(shared, entry, i);
     }
     return rows;
   }
@@ -219,11 +220,11 @@ class Products {
   template <Phase phase>
   __device__ __forceinline__ Scales ScalesOf(const Unit& unit, const Entry& entry) const {
     if constexpr (!Weights::kScaled) return {};
-    constexpr bool first = phase == Phase::kFirst;
+    constexpr bool kIsFirst = phase == Phase::kFirst;
     const auto groups = [](int columns) { return (columns + kScaleGroup - 1) / kScaleGroup; };
     const int of_columns = groups(p_.routed.columns);
     const int of_hidden = groups(p_.layout.hidden);
-    if (first) {
+    if (kIsFirst) {
       const float* const gate =
           p_.routed.first_scales + (static_cast<int64_t>(entry.expert) * 2 * of_columns +
                                     strips_.ColumnOf(unit) / kScaleGroup) *
