@@ -65,7 +65,7 @@ foreach(file IN ITEMS CHANGELOG.md CONTRIBUTING.md LICENSE README.md bench/PERFO
                       runtime/platform/README.md runtime/platform/emulation/gdb_fibers.py
                       tests/tools/cli/check_dump.py tests/tools/cli/make_model.py
                       tests/tools/cli/moe_layer_oracle.py tests/tools/cli/safetensors_file.py
-                      tools/layer_demo.sh)
+                      tools/contenders/jax_contender.py tools/layer_demo.sh)
   get_filename_component(folder ${file} DIRECTORY)
   install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

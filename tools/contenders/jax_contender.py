@@ -52,7 +52,7 @@ def arguments():
 ARGS = arguments()
 os.environ["OCTET_LIBRARY"] = os.path.abspath(ARGS.library)
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", ".6")
-if "OCTET_JAX_LIBRARY" not in os.environ:
+if "OCTET_JAX_LIBRARY" not in os.environ and (PACKAGE / "build_jax.py").exists():
     import build_jax
     path, problem = build_jax.build(tempfile.mkdtemp())
     if problem:
