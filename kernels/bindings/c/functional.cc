@@ -220,7 +220,8 @@ int32_t octet_functional_create(octet_domain* domain, const octet_ep_config* con
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"functional", functional}}));
     OCTET_ASSIGN_OR_RETURN(const octet_ep_config given, octet::c::Read("config", config));
-    OCTET_ASSIGN_OR_RETURN(octet::EpConfig read, octet::c::EpConfigOf("config", config));
+    OCTET_ASSIGN_OR_RETURN(octet::EpConfig read,
+                           octet::c::EpConfigOf("config", config, domain->domain->num_ranks()));
     if (given.kept_layouts == 0 && read.strategy == octet::Strategy::kHighThroughput) {
       read.high_throughput.kept_layouts = octet::c::kKeptLayouts;
     }
