@@ -4,6 +4,10 @@
 //
 // Persistent blocks of two multiplying warpgroups and one loading warp. Block b takes units b, b +
 // blocks, ...: all tiles read equally much, and the row tiles of the same weights are neighbours.
+//
+// Weights of four bits become bfloat16 in registers. Eight of them are a word, from which pairs of
+// numbers that are 16 bits apart take the fewest instructions, so one or two more warps put the
+// columns of A in that order.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_GEMM_H_
 
@@ -27,7 +31,12 @@ class SwappedGemm {
   static constexpr int kColumns = 2 * kRowsPerWarpgroup;
   static constexpr int kTilesPerUnit = 1;
   static constexpr int kRowUnitsPerGroup = 1 << 16;  // all
-  static constexpr int kThreads = 2 * kWarpgroup + 32;
+  // Warps beside the loading one, which reorder rows so that fewer instructions convert weights.
+  // Many rows would keep shared memory too busy.
+  static constexpr int kReorderingWarps = element != GemmElement::kMxfp4 || tile_rows > 64
+                                              ? 0
+                                              : (tile_rows > 32 ? 2 : 1);
+  static constexpr int kThreads = 2 * kWarpgroup + 32 * (1 + kReorderingWarps);
   static constexpr int kClusterBlocks = 1;
   static constexpr int kFreeWaves = 0;
   // Warps that convert weights wait for one another's results; twice as many hide that.
@@ -41,6 +50,7 @@ class SwappedGemm {
  private:
   // Weights that become bfloat16 in registers. Their scales are copied with them.
   static constexpr bool kConverts = element == GemmElement::kMxfp4;
+  static constexpr bool kReorders = kReorderingWarps > 0;
   static constexpr int StagesOf(int rows) {
     if (rows > 64) return 4;
     if (rows > 32) return kConverts ? 7 : 8;
@@ -60,7 +70,7 @@ class SwappedGemm {
   static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxBytes;
 
  public:
-  static constexpr size_t kSharedBytes = kBarriers + 2 * kStages * kBarrierBytes;
+  static constexpr size_t kSharedBytes = kBarriers + (kReorders ? 3 : 2) * kStages * kBarrierBytes;
 
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
     cudaError_t error =
@@ -87,12 +97,17 @@ class SwappedGemm {
       for (int i = 0; i < kStages; ++i) {
         InitBarrier(at.Full(i), 1);
         InitBarrier(at.Empty(i), kMultiplyingWarps);
+        if constexpr (kReorders) InitBarrier(at.Reordered(i), kReorderingWarps);
       }
       PublishBarriers();
     }
     __syncthreads();
     if (threadIdx.x >= 2 * kWarpgroup) {
-      if (Lane() == 0) LoadTiles(call, walk, at);
+      const int warp = static_cast<int>(threadIdx.x - 2 * kWarpgroup) / 32;
+      if (warp == 0 && Lane() == 0) LoadTiles(call, walk, at);
+      if constexpr (kReorders) {
+        if (warp > 0) ReorderRows(call.operands, walk, at, warp - 1);
+      }
     } else {
       MultiplyTiles(call, walk, at);
     }
@@ -118,6 +133,8 @@ class SwappedGemm {
       return base + kBarriers + static_cast<uint32_t>(stage * kBarrierBytes);
     }
     __device__ uint32_t Empty(int stage) const { return Full(kStages + stage); }
+    // The rows are in the order of converted weights.
+    __device__ uint32_t Reordered(int stage) const { return Full(2 * kStages + stage); }
   };
 
   template <typename Call, typename Walk>
@@ -148,6 +165,31 @@ class SwappedGemm {
         ring.Next();
       }
       track.End(GemmWork::kLoad, tile);
+    }
+  }
+
+  // What reordering warp `warp` does: its part of the rows of each stage.
+  template <typename Walk>
+  static __device__ __forceinline__ void ReorderRows(const GemmOperands& p, Walk& walk,
+                                                     const SharedAddresses& at, int warp) {
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    const Mxfp4RowOrder order(kBoxBytes);
+    Ring ring;
+    for (int unit = static_cast<int>(blockIdx.x); walk.Find(unit);
+         unit += static_cast<int>(gridDim.x)) {
+      for (int i = 0; i < stages; ++i) {
+        WaitBarrier(at.Full(ring.stage), ring.parity);
+#pragma unroll
+        for (int row = 0; row < kRows; row += kReorderingWarps * Mxfp4RowOrder::kRows) {
+          order.Reorder(
+              at.Rows(ring.stage) +
+              static_cast<uint32_t>((row + warp * Mxfp4RowOrder::kRows) * kStageRowBytes));
+        }
+        FenceSharedForCopies();  // the tensor cores read as the copy unit does
+        __syncwarp();
+        if (Lane() == 0) Arrive(at.Reordered(ring.stage));
+        ring.Next();
+      }
     }
   }
 
@@ -222,15 +264,12 @@ class SwappedGemm {
     return static_cast<int>(threadIdx.x) / 32 * 16 + Lane() / 4;
   }
 
-  // The scales of one block of the thread's two rows. Four lanes have the same rows, and each makes
-  // the scales of one of the four blocks of a stage.
+  // Four threads have the same two rows of a stage, and each the scales of one of their four blocks:
+  // two factors, of which the second is 1, if `usual`, which the warp has in common.
   struct WeightScales {
-    uint32_t of[2];
-
-    // Returns the scale of `row`, 0 or 1, and `block`.
-    __device__ __forceinline__ uint32_t Of(int row, int block) const {
-      return __shfl_sync(0xffffffffU, of[row], block, kMxfp4Blocks);
-    }
+    uint32_t first[2];
+    uint32_t second[2];
+    bool usual;
   };
 
   // Loads the scales of stage `ring_stage`, which is stage `stage` of K.
@@ -240,40 +279,76 @@ class SwappedGemm {
     constexpr int kStagesOfScales = kMxfp4ScaleBytes / kMxfp4Blocks;
     constexpr uint32_t kOne = 127;
     const int block = Lane() % kMxfp4Blocks;
+    uint32_t exponents[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      exponents[i] =
+          LoadSharedByte(at.Scales(ring_stage) +
+                         static_cast<uint32_t>((OwnWeightRow() + i * 8) * kMxfp4ScaleBytes +
+                                               stage % kStagesOfScales * kMxfp4Blocks + block));
+    }
+    WeightScales scales;
+    scales.usual = __all_sync(0xffffffffU, max(exponents[0], exponents[1]) <= kMostUsualScale);
     // Scales behind the last column may be NaN, which zeros do not hide.
     const bool exists = (stage * kMxfp4Blocks + block) * kMxBlock < p.k;
-    WeightScales scales;
 #pragma unroll
-    for (int second = 0; second < 2; ++second) {
-      const int row = OwnWeightRow() + second * 8;
-      const uint32_t exponents = LoadWord(
-          at.Scales(ring_stage) +
-          static_cast<uint32_t>(row * kMxfp4ScaleBytes + stage % kStagesOfScales * kMxfp4Blocks));
-      scales.of[second] = Bf16PairOfScale(exists ? exponents >> (8 * block) & 0xff : kOne);
+    for (int i = 0; i < 2; ++i) {
+      scales.first[i] = Bf16PairOfUsualScale(exponents[i]);
+      if (!scales.usual) {
+        scales.first[i] = k2Pow126;
+        scales.second[i] = Bf16PairOfScale(exists ? exponents[i] : kOne);
+      }
     }
     return scales;
   }
 
-  // Converts the thread's part of half `half` of stage `ring_stage`.
+  // Converts the thread's part of half `half` of a stage. If rows are reordered, it is half of the
+  // blocks `own` of its two rows, else a quarter of two blocks of each.
   static __device__ __forceinline__ void Convert(const SharedAddresses& at, int ring_stage,
-                                                 int half, const WeightScales& scales,
+                                                 int half, const uint4 (&own)[2],
+                                                 const WeightScales& scales,
                                                  ConvertedWeights& weights) {
-    constexpr int kBlocks = kMxfp4Blocks / 2;
+    if constexpr (kReorders) {
 #pragma unroll
-    for (int second = 0; second < 2; ++second) {
-      const int row = OwnWeightRow() + second * 8;
+      for (int i = 0; i < 4; ++i) {
+        const int second = i % 2;
+        const uint4& block = own[second];
+        const uint32_t words[] = {half == 0 ? block.x : block.z, half == 0 ? block.y : block.w};
+        const Mxfp4Pairs pairs = PairsOfMxfp4(words[i / 2], scales.first[second]);
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i) {
-        const int block = half * kBlocks + i;
-        const Mxfp4Pairs pairs = PairsOfMxfp4(LoadMxfp4Block(at.Weights(ring_stage), row, block),
-                                              scales.Of(second, block), Lane());
+        for (int j = 0; j < 4; ++j) {
+          weights.of[i / 2 * 2 + j / 2][second + j % 2 * 2] = pairs.of[j];
+        }
+      }
+    } else {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          weights.of[2 * i + j][second] = pairs.of[j][0];
-          weights.of[2 * i + j][second + 2] = pairs.of[j][1];
+      for (int i = 0; i < 4; ++i) {
+        const int second = i % 2;
+        const int block = half * 2 + i / 2;
+        const uint4 v = LoadMxfp4Block(at.Weights(ring_stage), OwnWeightRow() + second * 8, block);
+        const uint32_t scale = OfBlock(scales.first[second], block);
+        const uint32_t words[] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          weights.of[i / 2 * 2 + j / 2][second + j % 2 * 2] =
+              PairOfMxfp4(words[j], static_cast<uint32_t>(Lane() % kMxfp4Blocks), scale);
         }
       }
     }
+    if (scales.usual) return;
+#pragma unroll
+    for (int i = 0; i < kMmasPerStage; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        uint32_t scale = scales.second[j % 2];
+        if constexpr (!kReorders) scale = OfBlock(scale, half * 2 + i / 2);
+        weights.of[i][j] = MultiplyBf16Pair(weights.of[i][j], scale);
+      }
+    }
+  }
+  // Returns `value` of the thread of the same rows that has the scales of `block`.
+  static __device__ __forceinline__ uint32_t OfBlock(uint32_t value, int block) {
+    return __shfl_sync(0xffffffffU, value, block, kMxfp4Blocks);
   }
 
   // While the tensor cores multiply one half of a stage, the warps convert the other.
@@ -286,12 +361,21 @@ class SwappedGemm {
     for (int i = 0; i < stages; ++i) {
       const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
+      uint4 own[2];
+      if constexpr (kReorders) {
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          own[row] = LoadMxfp4Block(at.Weights(ring.stage), OwnWeightRow() + row * 8,
+                                    Lane() % kMxfp4Blocks);
+        }
+      }
       const WeightScales scales = LoadScales(p, at, ring.stage, i);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         WaitWgmma<1>();  // this half of the stage before, whose registers are used again
         if (half == 1 && i > 0 && Lane() == 0) Arrive(at.Empty(previous));
-        Convert(at, ring.stage, half, scales, halves[half]);
+        Convert(at, ring.stage, half, own, scales, halves[half]);
+        if (kReorders && half == 0) WaitBarrier(at.Reordered(ring.stage), ring.parity);
         BeginWgmma();
 #pragma unroll
         for (int k = 0; k < kMmasPerStage; ++k) {
