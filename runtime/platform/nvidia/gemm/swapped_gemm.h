@@ -103,10 +103,12 @@ class SwappedGemm {
     }
     __syncthreads();
     if (threadIdx.x >= 2 * kWarpgroup) {
-      const int warp = static_cast<int>(threadIdx.x - 2 * kWarpgroup) / 32;
-      if (warp == 0 && Lane() == 0) LoadTiles(call, walk, at);
       if constexpr (kReorders) {
+        const int warp = static_cast<int>(threadIdx.x - 2 * kWarpgroup) / 32;
+        if (warp == 0 && Lane() == 0) LoadTiles(call, walk, at);
         if (warp > 0) ReorderRows(call.operands, walk, at, warp - 1);
+      } else {
+        if (Lane() == 0) LoadTiles(call, walk, at);
       }
     } else {
       MultiplyTiles(call, walk, at);
