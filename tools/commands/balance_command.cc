@@ -43,9 +43,9 @@ struct BalanceFlags {
 };
 
 // Flags that mean something to --simulate only.
-constexpr auto kSimulationFlags =
-    std::to_array<absl::string_view>({"steps", "replan", "drift", "hidden", "intermediate",
-                                      "call_us", "link_gbps", "tflops", "weights_tbps"});
+constexpr auto kSimulationFlags = std::to_array<absl::string_view>(
+    {"steps", "replan", "drift", "hidden", "intermediate", "call_us", "link_gbps", "rows_tbps",
+     "tflops", "weights_tbps"});
 
 void AddSimulationFlags(CommandLine& line, BalanceFlags& flags) {
   constexpr int kMostSteps = 100'000;
@@ -65,6 +65,8 @@ void AddSimulationFlags(CommandLine& line, BalanceFlags& flags) {
            "I: columns of an expert's intermediate rows");
   line.Add("call_us", parts.call_us, "measured: dispatch and combine of one token of each rank");
   line.Add("link_gbps", parts.link_gbps, "measured: GB/s of all-to-all stores of a GPU");
+  line.Add("rows_tbps", parts.rows_tbps,
+           "measured: TB/s of rows that dispatch puts in their places, own ones included");
   line.Add("tflops", parts.tflops, "measured: TFLOP/s of the products of many rows");
   line.Add("weights_tbps", parts.weights_tbps,
            "measured: TB/s of reading weights, which bounds products of few rows");
@@ -181,7 +183,8 @@ absl::Status CheckSimulation(const CommandLine& line, const BalanceFlags& flags)
   const SimulatedParts& parts = flags.simulation.parts;
   for (const auto& [name, value] :
        {std::pair("call_us", parts.call_us), std::pair("link_gbps", parts.link_gbps),
-        std::pair("tflops", parts.tflops), std::pair("weights_tbps", parts.weights_tbps)}) {
+        std::pair("rows_tbps", parts.rows_tbps), std::pair("tflops", parts.tflops),
+        std::pair("weights_tbps", parts.weights_tbps)}) {
     if (std::isfinite(value) && value > 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("--", name, "=", value, " is not a positive number"));
@@ -197,11 +200,12 @@ absl::StatusOr<std::string> SimulationTable(BalanceFlags& flags) {
   const SimulatedParts& parts = spec.parts;
   std::string text = Comment(absl::StrFormat(
       "simulated: %d steps%s, us of dispatch, products and combine. Computed, not measured, of "
-      "--call_us=%g --link_gbps=%g --tflops=%g --weights_tbps=%g, H %d, I %d in BF16",
+      "--call_us=%g --link_gbps=%g --rows_tbps=%g --tflops=%g --weights_tbps=%g, H %d, I %d in "
+      "BF16",
       spec.steps,
       spec.drift > 0 ? absl::StrFormat(", other popular experts after each %d", spec.drift) : "",
-      parts.call_us, parts.link_gbps, parts.tflops, parts.weights_tbps, parts.hidden,
-      parts.intermediate));
+      parts.call_us, parts.link_gbps, parts.rows_tbps, parts.tflops, parts.weights_tbps,
+      parts.hidden, parts.intermediate));
   const TextTable table({{"placement", "", 20},
                          {"step", "us", 10},
                          {"slowest", "us", 10},

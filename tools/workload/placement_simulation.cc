@@ -56,8 +56,12 @@ double ProductUs(const SimulatedParts& parts, double rows) {
   return std::max(compute, reading);
 }
 
-double LinkUs(const SimulatedParts& parts, double rows) {
-  return 2 * rows * parts.hidden * kBytesPerElement / (parts.link_gbps * 1e3);
+// Returns the microseconds of dispatch and combine: `crossing` rows of a rank cross links, and its
+// experts have `rows`.
+double LinkUs(const SimulatedParts& parts, double crossing, double rows) {
+  const double row_bytes = parts.hidden * kBytesPerElement;
+  return 2 * std::max(crossing * row_bytes / (parts.link_gbps * 1e3),
+                      rows * row_bytes / (parts.rows_tbps * 1e6));
 }
 
 double Most(const std::vector<double>& values) {
@@ -168,7 +172,8 @@ SimulatedStep SimulateStep(const SimulatedParts& parts, const Placement& placeme
   const Counts counts = CountOf(placement, topk, choices);
   const std::vector<double> rows = OfRanks(placement, counts.rows);
   const double mean = Sum(rows) / placement.num_ranks();
-  return Added(parts, {.link_us = LinkUs(parts, std::max(Most(counts.sent), Most(counts.received))),
+  const double crossing = std::max(Most(counts.sent), Most(counts.received));
+  return Added(parts, {.link_us = LinkUs(parts, crossing, Most(rows)),
                        .product_us = Most(OfRanks(placement, ProductsOf(parts, counts.rows))),
                        .imbalance = mean > 0 ? Most(rows) / mean : 1});
 }
@@ -177,7 +182,7 @@ SimulatedStep SimulateEvenStep(const SimulatedParts& parts, const Placement& pla
                                const StepChoices& choices) {
   const Counts counts = CountOf(placement, topk, choices);
   const double ranks = placement.num_ranks();
-  return Added(parts, {.link_us = LinkUs(parts, Sum(counts.sent) / ranks),
+  return Added(parts, {.link_us = LinkUs(parts, Sum(counts.sent) / ranks, Sum(counts.rows) / ranks),
                        .product_us = Sum(ProductsOf(parts, counts.rows)) / ranks});
 }
 

@@ -2,8 +2,10 @@
 // planning them anew, are worth it.
 //
 //   step = call_us + links + products
-//   links: of the rank that sends or receives most, the bytes of its rows in dispatch and back in
-//     combine, each token once per rank and none to itself, at link_gbps
+//   links: dispatch and combine, each the longer of two times: of the rank that sends or receives
+//     most, the bytes of its rows, each token once per rank and none to itself, at link_gbps; and of
+//     the rank whose experts have most rows, the bytes of these, its own tokens' included, at
+//     rows_tbps
 //   products: of the slowest rank, the sum over its experts of the longer of two times: that of the
 //     multiplications at tflops, and that of reading the weights at weights_tbps
 #ifndef OCTET_TOOLS_WORKLOAD_PLACEMENT_SIMULATION_H_
@@ -24,6 +26,7 @@ namespace octet {
 struct SimulatedParts {
   double call_us = 50.8;      // dispatch and combine of one token of each rank, high_throughput
   double link_gbps = 345.5;   // all-to-all stores of a GPU
+  double rows_tbps = 2.6;     // rows that dispatch puts in their places, and combine adds
   double tflops = 772;        // products of many rows
   double weights_tbps = 3.0;  // products of few rows, bound by reading weights
   int hidden = 7168;
