@@ -43,6 +43,7 @@ void CopyLoads(const ExpertLoads& loads, int64_t* rows, int64_t* window) {
 using octet::c::Call;
 using octet::c::NotNull;
 using octet::c::PlacementOf;
+using octet::c::PlacementTable;
 
 int32_t octet_plan_placement(const double* loads, int32_t num_experts, int32_t num_ranks,
                              int32_t slots_per_rank, int32_t* slots) {
@@ -58,16 +59,16 @@ int32_t octet_plan_placement(const double* loads, int32_t num_experts, int32_t n
   });
 }
 
-int32_t octet_plan_moves(const int32_t* current, const int32_t* wanted, int32_t num_experts,
-                         int32_t num_ranks, int32_t slots_per_rank, int32_t max_steps,
-                         int32_t* steps, int32_t* num_steps) {
+int32_t octet_plan_moves(const octet_move_args* args, int32_t max_steps, int32_t* steps,
+                         int32_t* num_steps) {
   return Call(__func__, [&]() -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const octet_move_args read, octet::c::Read("args", args));
     OCTET_RETURN_IF_ERROR(
-        NotNull({{"current", current}, {"wanted", wanted}, {"num_steps", num_steps}}));
-    OCTET_ASSIGN_OR_RETURN(const octet::Placement from,
-                           PlacementOf({current, num_experts, num_ranks, slots_per_rank}));
-    OCTET_ASSIGN_OR_RETURN(const octet::Placement to,
-                           PlacementOf({wanted, num_experts, num_ranks, slots_per_rank}));
+        NotNull({{"current", read.current}, {"wanted", read.wanted}, {"num_steps", num_steps}}));
+    PlacementTable table = {read.current, read.num_experts, read.num_ranks, read.slots_per_rank};
+    OCTET_ASSIGN_OR_RETURN(const octet::Placement from, PlacementOf(table));
+    table.slots = read.wanted;
+    OCTET_ASSIGN_OR_RETURN(const octet::Placement to, PlacementOf(table));
     OCTET_ASSIGN_OR_RETURN(const std::vector<octet::Placement> plan, octet::PlanMoves(from, to));
     *num_steps = static_cast<int32_t>(plan.size());
     if (*num_steps > max_steps) return absl::OkStatus();

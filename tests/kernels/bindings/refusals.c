@@ -51,7 +51,7 @@ static void Nulls(octet_domain* node, octet_ep* ep) {
   EXPECT_INVALID(octet_ep_loads(NULL, NULL, NULL), "ep is null");
   EXPECT_CODE(octet_ep_loads(ep, NULL, NULL), OCTET_FAILED_PRECONDITION, "loads.count");
   EXPECT_INVALID(octet_plan_placement(NULL, 1, 1, 1, NULL), "loads is null");
-  EXPECT_INVALID(octet_plan_moves(NULL, NULL, 1, 1, 1, 0, NULL, NULL), "current is null");
+  EXPECT_INVALID(octet_plan_moves(NULL, 0, NULL, NULL), "args is null");
   EXPECT_INVALID(octet_model_open(NULL, NULL), "folder is null");
   EXPECT_INVALID(octet_value_of_name("strategy", NULL, NULL), "name is null");
   EXPECT_TRUE(domain == NULL && other == NULL);

@@ -286,6 +286,17 @@ class octet_received(Sized):
     ]
 
 
+class octet_move_args(Sized):
+    _fields_ = [
+        ("size", c_uint64),
+        ("num_experts", c_int32),
+        ("num_ranks", c_int32),
+        ("slots_per_rank", c_int32),
+        ("current", c_void_p),
+        ("wanted", c_void_p),
+    ]
+
+
 class octet_delivery(Sized):
     _fields_ = [
         ("size", c_uint64),
@@ -539,8 +550,8 @@ FUNCTIONS = {
     "octet_ep_reset_statistics": (c_int32, [c_void_p, c_void_p]),
     "octet_ep_loads": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
     "octet_plan_placement": (c_int32, [c_void_p, c_int32, c_int32, c_int32, POINTER(c_int32)]),
-    "octet_plan_moves": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32,
-    POINTER(c_int32), POINTER(c_int32)]),
+    "octet_plan_moves": (c_int32, [POINTER(octet_move_args), c_int32, POINTER(c_int32),
+    POINTER(c_int32)]),
     "octet_functional_create": (c_int32, [c_void_p, POINTER(octet_ep_config),
     POINTER(octet_ep_options), POINTER(c_void_p)]),
     "octet_functional_destroy": (None, [c_void_p]),

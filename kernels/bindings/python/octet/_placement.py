@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import List, NamedTuple, Sequence
 
+from . import _abi
 from ._errors import InvalidArgument
 from ._library import check, flat_placement, lib, placement_of
 
@@ -46,9 +47,12 @@ def plan_moves(current: Placement, wanted: Placement, num_experts: int) -> List[
             f"{slots}: fill up with -1")
     count = ctypes.c_int32()
 
+    args = _abi.octet_move_args(
+        num_experts=num_experts, num_ranks=len(current), slots_per_rank=slots,
+        current=ctypes.cast(begin, ctypes.c_void_p), wanted=ctypes.cast(end, ctypes.c_void_p))
+
     def plan(steps, most: int) -> None:
-        check(lib.octet_plan_moves(begin, end, num_experts, len(current), slots, most, steps,
-                                   ctypes.byref(count)))
+        check(lib.octet_plan_moves(ctypes.byref(args), most, steps, ctypes.byref(count)))
 
     plan(None, 0)
     size = len(current) * slots

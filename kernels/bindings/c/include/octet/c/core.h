@@ -435,13 +435,22 @@ OCTET_API int32_t octet_ep_loads(const octet_ep* ep, int64_t* rows, int64_t* win
 // each expert: [num_experts].
 OCTET_API int32_t octet_plan_placement(const double* loads, int32_t num_experts, int32_t num_ranks,
                                        int32_t slots_per_rank, int32_t* slots);
+// Two placements, each [num_ranks][slots_per_rank].
+typedef struct octet_move_args {
+  uint64_t size;
+  int32_t num_experts;
+  int32_t num_ranks;
+  int32_t slots_per_rank;
+  const int32_t* current;
+  const int32_t* wanted;
+} octet_move_args;
+
 // Fills in `steps`, [max_steps][num_ranks][slots_per_rank], with the placements through which
-// experts get from one to another by octet_layer_prepare and octet_layer_apply, each of
-// [num_ranks][slots_per_rank], and `num_steps` with their number. If that is more than max_steps,
-// only it is filled in, and the function returns OCTET_OK; `steps` may then be NULL.
-OCTET_API int32_t octet_plan_moves(const int32_t* current, const int32_t* wanted,
-                                   int32_t num_experts, int32_t num_ranks, int32_t slots_per_rank,
-                                   int32_t max_steps, int32_t* steps, int32_t* num_steps);
+// experts get from `current` to `wanted` by octet_layer_prepare and octet_layer_apply, and
+// `num_steps` with their number. If that is more than max_steps, only it is filled in, and the
+// function returns OCTET_OK; `steps` may then be NULL.
+OCTET_API int32_t octet_plan_moves(const octet_move_args* args, int32_t max_steps, int32_t* steps,
+                                   int32_t* num_steps);
 
 #ifdef __cplusplus
 }
