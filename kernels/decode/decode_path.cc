@@ -64,7 +64,7 @@ decode::SharedLayout SharedOf(const MoeLayerConfig& config, int num_ranks) {
                                 config.topk, config.shared_intermediate > 0);
 }
 
-// What a rank has beside its heap.
+// Tells the sizes of what a rank has beside its heap.
 struct Sizes {
   size_t logits;
   size_t h_bytes;

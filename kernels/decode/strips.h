@@ -271,7 +271,7 @@ class PieceRing {
   }
 
  private:
-  // Of gate and up, pieces that are loaded or being loaded, with that which is taken next: what all
+  // So many pieces of gate and up are loaded at once, with the one that is taken next: what all
   // compute units ask for together comes in any order, so that with all slots the first unit would
   // wait for most of it. The slots of down fill while the block waits for the others.
   static constexpr int kFirstAhead = 2;

@@ -74,7 +74,7 @@ void AddWeights(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, int
   add("shared down", Size(c.hidden) * Size(c.shared_intermediate) * plain);
 }
 
-// What MoeLayer::Routed returns.
+// Adds what MoeLayer::Routed returns.
 void AddRouted(const MoeLayerConfig& c, Pieces& pieces) {
   const size_t tokens = Size(c.max_tokens_per_rank);
   pieces.Add(MemoryUse::kWorkspace, "logits", tokens * Size(LogitStride(c)) * sizeof(float));

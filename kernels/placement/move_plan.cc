@@ -114,7 +114,7 @@ class Moves {
  private:
   using RankExpert = std::pair<int, int32_t>;
 
-  // What has been given up is not wanted until everything else is at home.
+  // A replica that has been given up is not wanted until everything else is at home.
   bool Wanted(const RankExpert& of) const {
     return wanted_.ReplicaOn(of.first, of.second) >= 0 && !given_up_.contains(of);
   }

@@ -10,7 +10,7 @@
 
 namespace octet::c {
 
-// What a dispatch has received, and where it is delivered to; nullptr: not at all. The number of
+// Names what a dispatch has received, and where that is delivered (nullptr: nowhere). The number of
 // rows is expert_offsets[num_local_experts].
 struct DeliverParams {
   const void* x;

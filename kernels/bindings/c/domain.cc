@@ -27,6 +27,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
+#include "runtime/gpu/on_device.h"
 #include "runtime/memory/device_memory.h"
 #include "runtime/node/rank_threads.h"
 
@@ -92,24 +93,6 @@ void NodeObjects::Destroy(std::shared_ptr<void> object) {
 }
 
 namespace {
-
-// Makes a device current on this thread while it lives.
-class OnDevice {
- public:
-  static absl::StatusOr<std::unique_ptr<OnDevice>> Of(int device) {
-    int before = 0;
-    OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&before));
-    OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(device));
-    return std::unique_ptr<OnDevice>(new OnDevice(before));
-  }
-  ~OnDevice() { (void)hipSetDevice(before_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  explicit OnDevice(int before) : before_(before) {}
-  const int before_;
-};
 
 absl::StatusOr<int> DeviceOf(octet_domain& domain, int32_t rank) {
   const Node& node = domain.domain->node();
@@ -337,7 +320,7 @@ int32_t octet_memory_create(octet_domain* domain, int32_t rank, uint64_t bytes,
   return Call(__func__, [&]() -> absl::Status {
     OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"memory", memory}}));
     OCTET_ASSIGN_OR_RETURN(const int device, octet::c::DeviceOf(*domain, rank));
-    OCTET_ASSIGN_OR_RETURN(const auto on_device, octet::c::OnDevice::Of(device));
+    OCTET_ASSIGN_OR_RETURN(const auto on_device, octet::OnDevice::Of(device));
     OCTET_ASSIGN_OR_RETURN(void* data, octet::DeviceMemoryKind::Allocate(bytes > 0 ? bytes : 1));
     *memory = new octet_memory{domain->objects, data};
     return absl::OkStatus();
@@ -361,7 +344,7 @@ int32_t octet_copy(octet_domain* domain, int32_t rank, void* to, const void* fro
     if (bytes == 0) return absl::OkStatus();
     OCTET_RETURN_IF_ERROR(NotNull({{"to", to}, {"from", from}}));
     OCTET_ASSIGN_OR_RETURN(const int device, octet::c::DeviceOf(*domain, rank));
-    OCTET_ASSIGN_OR_RETURN(const auto on_device, octet::c::OnDevice::Of(device));
+    OCTET_ASSIGN_OR_RETURN(const auto on_device, octet::OnDevice::Of(device));
     return OCTET_GPU(hipMemcpy(to, from, bytes, hipMemcpyDefault));
   });
 }

@@ -77,7 +77,7 @@ class Objects {
   int64_t last_ = 0;
 };
 
-// What XLA says of a call.
+// Says where a call runs, in the words of XLA, and whose it is.
 struct Where {
   void* stream;
   int32_t device;

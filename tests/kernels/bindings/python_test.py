@@ -16,19 +16,15 @@ import sys
 import tempfile
 import unittest
 
+from python_with_numpy import go_on_with_numpy
+
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = SOURCE / "kernels" / "bindings" / "python"
 sys.dont_write_bytecode = True
 
 if len(sys.argv) < 2:
     sys.exit("usage: python_test.py LIBRARY [unittest arguments]")
-if importlib.util.find_spec("numpy") is None:
-    other = "/usr/bin/python3"
-    if sys.executable != other and os.path.exists(other) and subprocess.run(
-            [other, "-c", "import numpy"], capture_output=True, check=False).returncode == 0:
-        os.execv(other, [other, *sys.argv])
-    print("skipped: no Python here has NumPy")
-    sys.exit(77)
+go_on_with_numpy()
 
 os.environ["OCTET_LIBRARY"] = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, str(PACKAGE))

@@ -120,7 +120,7 @@ TEST(PlanMovesTest, ArrivesFromAnywhere) {
   size_t most = 0;
   for (int round = 0; round < 500; ++round) {
     SCOPED_TRACE(round);
-    // Of 20 slots, from none to some free ones.
+    // There are 20 slots; none or some of them are free.
     const Placement current = RandomPlacement(rng, 9 + round % 11, 4, 5, 0.05 * (round % 7));
     const Placement wanted = RandomPlacement(rng, 9 + round % 11, 4, 5, 0.05 * (round % 5));
     const absl::StatusOr<std::vector<Placement>> steps = PlanMoves(current, wanted);

@@ -315,7 +315,7 @@ def _combine_backward(ep, residuals, dy):
     d_out = (rows * row_weights[:, None]).astype(dy.dtype)
     d_weights = _to_sources(ep, jnp.sum(rows * out.astype(jnp.float32), axis=1), sources,
                             topk_idx.shape)
-    # What is between other ranks comes before later calls: kernels of two libraries that wait for
+    # Other exchanges between ranks come before later calls: kernels of two libraries that wait for
     # other ranks must not wait for each other's place on a GPU.
     d_out, d_weights = lax.optimization_barrier((d_out, d_weights))
     return d_out, None, d_weights, ticket

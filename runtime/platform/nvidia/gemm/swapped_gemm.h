@@ -170,7 +170,7 @@ class SwappedGemm {
     }
   }
 
-  // What reordering warp `warp` does: its part of the rows of each stage.
+  // Reordering warp `warp` reorders its part of the rows of each stage.
   template <typename Walk>
   static __device__ __forceinline__ void ReorderRows(const GemmOperands& p, Walk& walk,
                                                      const SharedAddresses& at, int warp) {
