@@ -13,5 +13,8 @@ octet=build/$platform/tools/octet
 
 command -v dpkg-query >/dev/null && tools/install_packages.sh "$packages"
 echo "== building for $platform, $gpus GPUs" >&2
-cmake --preset "$platform" -DOCTET_TESTS=OFF >/dev/null
+# Without the tests, unless somebody has configured them there.
+tests=OFF
+if grep -qs '^OCTET_TESTS:BOOL=ON' "build/$platform/CMakeCache.txt"; then tests=ON; fi
+cmake --preset "$platform" -DOCTET_TESTS=$tests >/dev/null
 cmake --build --preset "$platform" --target octet -j "$(nproc)" >&2
