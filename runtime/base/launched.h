@@ -9,6 +9,7 @@ namespace octet {
 struct LaunchedProcess {
   int num_processes = 1;
   int process = 0;  // 0 .. num_processes - 1
+  int on_host = 1;  // of them, on this computer
 };
 
 // Returns what the launcher's environment variables say: Open MPI's, PMI's (MPICH, Intel MPI),

@@ -22,6 +22,7 @@ struct LinkOpening {
   // Those that the launcher has started, this one's number among them.
   std::atomic<int> num_processes{1};
   std::atomic<int> process{0};
+  std::atomic<int> processes_on_host{1};  // of them, on this computer
   // Set by the one who waits: Open is to return, as soon as the engine lets it.
   std::atomic<bool> given_up{false};
 };

@@ -111,6 +111,7 @@ class MpiLink : public Link {
     const LaunchedProcess launched = LaunchedAs([](const char* name) { return std::getenv(name); });
     opening.num_processes = launched.num_processes;
     opening.process = launched.process;
+    opening.processes_on_host = launched.on_host;
     auto link = std::make_unique<MpiLink>();
     OCTET_RETURN_IF_ERROR(StartMpi(opening, &link->started_));
     if (opening.given_up) return absl::CancelledError("MPI_Init_thread has returned too late");

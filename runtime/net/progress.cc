@@ -345,7 +345,7 @@ void Progress::Take(absl::StatusOr<std::unique_ptr<Link>> link) {
   link_ = *std::move(link);
   node_ = link_->node();
   num_nodes_ = link_->num_nodes();
-  num_cpus_ = AllowedCpus().size();
+  num_cpus_ = AllowedCpus().size() / static_cast<size_t>(course_->opening.processes_on_host);
   gathered_.resize(num_nodes_);
   peers_.resize(num_nodes_);
 }

@@ -240,7 +240,7 @@ class Progress {
   std::unique_ptr<Link> link_;
   std::vector<Peer> peers_;
   std::vector<RailState> rails_;
-  size_t num_cpus_ = 0;  // that this process may use
+  size_t num_cpus_ = 0;  // that this process may use, divided by the processes of this computer
   std::vector<std::vector<uint64_t>> realigning_;
   uint64_t generation_ = 0;  // the number of Realigns
   Clock::time_point last_watch_;

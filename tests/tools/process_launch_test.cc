@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "runtime/base/launched.h"
+
 namespace octet {
 namespace {
 
@@ -38,6 +40,28 @@ TEST(LaunchTest, EveryLauncher) {
     EXPECT_FALSE(Of({{size, "1"}, {rank, "0"}}).several());
     EXPECT_FALSE(Of({{size, "3"}, {rank, "3"}}).several());
     EXPECT_FALSE(Of({{size, "many"}, {rank, "0"}}).several());
+  }
+}
+
+TEST(LaunchTest, ProcessesOfTheComputer) {
+  const auto on_host = [](const std::string& size, const std::string& name,
+                          const std::string& value) {
+    const std::map<std::string, std::string> variables = {
+        {size, "8"},
+        {size == "PMI_SIZE" ? "PMI_RANK" : "OMPI_COMM_WORLD_RANK", "1"},
+        {name, value}};
+    return LaunchedAs([&](const char* wanted) -> const char* {
+             const auto found = variables.find(wanted);
+             return found == variables.end() ? nullptr : found->second.c_str();
+           })
+        .on_host;
+  };
+  const std::string open_mpi = "OMPI_COMM_WORLD_SIZE";
+  EXPECT_EQ(on_host(open_mpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "4"), 4);
+  EXPECT_EQ(on_host("PMI_SIZE", "MPI_LOCALNRANKS", "2"), 2);
+  EXPECT_EQ(on_host(open_mpi, "MPI_LOCALNRANKS", "2"), 1);  // of another launcher
+  for (const char* nonsense : {"0", "-1", "9", "some"}) {
+    EXPECT_EQ(on_host(open_mpi, "OMPI_COMM_WORLD_LOCAL_SIZE", nonsense), 1) << nonsense;
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 // How long a query waits before it returns "not ready". Host threads that poll would otherwise take
 // the cores from the workers.
-constexpr std::chrono::microseconds kQueryWait{1000};
+constexpr std::chrono::microseconds kQueryWait{5000};
 
 // How long a machine that stops waits for its threads. A wave that is told to stop in the midst of
 // its work does so at its next wait, which may take a while on a busy computer.
