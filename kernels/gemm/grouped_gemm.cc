@@ -42,16 +42,18 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
   return DivideUp(config.n, columns) * columns - config.n;
 }
 
-// Weights that a tile must convert: each size of tiles is faster than the next larger one, by 8, 30
-// and 40%, and an expert that has more rows takes two. Random routing brings an expert of 10, 28 or
-// 56 rows more than 16, 32 or 64 in 3, 20 and 13 of a hundred cases.
+// Weights that a tile must convert: an expert that has more rows than a tile takes two, which costs
+// nearly twice as much. Rows are as many for each expert, or random: then 10, 46 and 47 of a hundred
+// experts have more than 16, 32 or 64 where they have 12, 32 or 64 usually. Up to these numbers the
+// smaller tile loses less by random rows (at most 3, 10 and 7%) than the larger one by equal ones
+// (6, 22 and 36%): bench/PERFORMANCE.md.
 std::optional<GemmTiles> ChooseForConversion(int64_t rows) {
   struct Choice {
     int64_t most_rows;
     GemmTiles tiles;
   };
   constexpr Choice kChoices[] = {
-      {10, GemmTiles::kFew16}, {28, GemmTiles::kFew32}, {56, GemmTiles::kFew64}};
+      {12, GemmTiles::kFew16}, {32, GemmTiles::kFew32}, {64, GemmTiles::kFew64}};
   for (const Choice& choice : kChoices) {
     if (rows <= choice.most_rows) return choice.tiles;
   }
