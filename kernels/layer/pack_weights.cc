@@ -33,7 +33,7 @@ T Load(const std::byte* bytes, size_t index) {
 }
 
 float ScaleOf(const HostTensor& tensor, int row, int column) {
-  const WeightFormat format = FormatOf(tensor.type);
+  const WeightFormat format = tensor.format();
   const size_t i = Size(row / format.block_rows) * Size(tensor.row_step);
   const size_t j = Size(column / format.block_columns);
   const size_t index = tensor.column_pitch == 0
@@ -94,7 +94,7 @@ class RowMajor {
     view_.row_step = 1;
     view_.data = data_.data();
     if (tensor.scales == nullptr) return;
-    const WeightFormat format = FormatOf(tensor.type);
+    const WeightFormat format = tensor.format();
     for (int row = 0; row < tensor.rows; row += format.block_rows) {
       for (int column = 0; column < tensor.columns; column += format.block_columns) {
         scales_.push_back(ScaleOf(tensor, row, column));
@@ -225,7 +225,8 @@ PackedMatrix Quantize(const HostTensor& tensor, const WeightFormat& format) {
   return packed;
 }
 
-// Packs a tensor that has the format already, but for the platform's form of the elements.
+// Packs a tensor that has the format already, but for the platform's form of the elements, and for
+// scales that several of its blocks have in common.
 PackedMatrix KeepScales(const HostTensor& tensor, const WeightFormat& format) {
   PackedMatrix packed;
   packed.elements.resize(format.Bytes(Size(tensor.rows) * Size(tensor.columns)));
@@ -237,10 +238,10 @@ PackedMatrix KeepScales(const HostTensor& tensor, const WeightFormat& format) {
                    return converts ? NativeFromE4m3Fn::Convert(byte) : byte;
                  });
   const float factor = converts ? NativeFromE4m3Fn::kScale : 1.0F;
-  const size_t scales =
-      format.BlocksOfRows(Size(tensor.rows)) * format.BlocksOfColumns(Size(tensor.columns));
-  for (size_t i = 0; i < scales; ++i) {
-    packed.scales.push_back(LoadNumber(tensor.scale_type, tensor.scales, i) * factor);
+  for (int row = 0; row < tensor.rows; row += format.block_rows) {
+    for (int column = 0; column < tensor.columns; column += format.block_columns) {
+      packed.scales.push_back(ScaleOf(tensor, row, column) * factor);
+    }
   }
   return packed;
 }
@@ -267,7 +268,7 @@ absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int r
                      "multiple of ",
                      type.format.block_columns, " columns"));
   }
-  if (tensor.row_step < 1 || (tensor.row_step > 1 && type.format.block_rows > 1)) {
+  if (tensor.row_step < 1 || (tensor.row_step > 1 && tensor.format().block_rows > 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is ", type.name, " with a row_step of ", tensor.row_step,
                      "; it must be at least 1, and 1 where rows share scales"));
@@ -280,6 +281,11 @@ absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int r
   if (FormatOf(tensor.type).has_scales() && tensor.scales == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", EnumName(tensor.type),
                                                    " without scales; set HostTensor::scales"));
+  }
+  if (tensor.scale_rows < 0 || tensor.scale_columns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " has scale_rows ", tensor.scale_rows,
+                                                   " and scale_columns ", tensor.scale_columns,
+                                                   "; neither may be negative"));
   }
   const std::vector<TensorType> scale_types = TypesWithinFloat32();
   if (tensor.scales != nullptr && !absl::c_linear_search(scale_types, tensor.scale_type)) {
@@ -302,7 +308,7 @@ PackedMatrix PackMatrix(const HostTensor& tensor, const WeightFormat& format) {
   if (tensor.column_pitch != 0 || tensor.row_step != 1) {
     return PackMatrix(RowMajor(tensor).view(), format);
   }
-  const bool exact = ConversionOf(FormatOf(tensor.type), format) == Conversion::kExact;
+  const bool exact = ConversionOf(tensor.format(), format) == Conversion::kExact;
   PackedMatrix packed = !format.has_scales() ? PackPlain(tensor, format)
                         : exact              ? KeepScales(tensor, format)
                                              : Quantize(tensor, format);

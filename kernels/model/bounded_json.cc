@@ -7,7 +7,7 @@
 namespace octet {
 namespace {
 
-constexpr int kMostDepth = 4;
+constexpr int kMostDepth = 7;  // where compressed-tensors describes weights of a nested model
 
 // Returns "parse error at line 3, column 7: ...", without the parser's name of the error and
 // without what it quotes of the text, which may be long.

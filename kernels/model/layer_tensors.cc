@@ -1,5 +1,9 @@
 #include "kernels/model/layer_tensors.h"
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +16,12 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kPrefix = "model.";  // of names; some folders do without
-constexpr absl::string_view kScales = "_scale_inv";
+constexpr int kMostInt = std::numeric_limits<int>::max();
+
+// The tensors of a matrix that is not computed with, and of which none changes what the matrix is:
+// its shape, and a scale that others quantize rows by, where Octet makes finer ones of the rows.
+constexpr absl::string_view kBeside[] = {"weight_shape", "input_scale", "activation_scale"};
+constexpr absl::string_view kBesides[] = {"weight", "weight_packed"};
 
 uint64_t Unsigned(int n) { return static_cast<uint64_t>(n); }
 
@@ -26,6 +35,39 @@ const WeightFormatInfo* FormatInfoOf(const SafetensorsTensor& tensor) {
   const auto* const found = absl::c_find_if(
       all, [&](const WeightFormatInfo& info) { return info.file_dtype == tensor.dtype; });
   return found != all.end() ? found : nullptr;
+}
+
+// The rows and columns that share a scale.
+struct Blocks {
+  uint64_t rows;
+  uint64_t columns;
+};
+
+// Returns the blocks that scales of the shape `scales` are for, of matrices of the shape `shape`;
+// nothing if there are no such.
+std::optional<Blocks> BlocksOf(const WeightFormat& format, absl::Span<const uint64_t> shape,
+                               absl::Span<const uint64_t> scales) {
+  if (shape.size() < 2) return std::nullopt;
+  const uint64_t rows = shape[shape.size() - 2];
+  const uint64_t columns = shape.back();
+  const Blocks of_format = {Unsigned(format.block_rows), Unsigned(format.block_columns)};
+  std::vector<uint64_t> wanted(shape.begin(), shape.end());
+  wanted.back() = format.BlocksOfColumns(columns);
+  wanted[wanted.size() - 2] = format.BlocksOfRows(rows);
+  if (scales == absl::MakeConstSpan(wanted)) return of_format;
+  if (shape.size() != 2) return std::nullopt;
+  // Whole blocks of the format, so that one scale is that of several.
+  const auto all = [](uint64_t size, uint64_t block) {
+    return std::min((size + block - 1) / block * block, uint64_t{kMostInt});
+  };
+  const uint64_t row = all(columns, of_format.columns);
+  const bool one = absl::c_all_of(scales, [](uint64_t size) { return size == 1; });
+  if (one && scales.size() <= 2) return Blocks{all(rows, of_format.rows), row};
+  if (!scales.empty() && scales[0] == rows &&
+      (scales.size() == 1 || (scales.size() == 2 && scales[1] == 1))) {
+    return Blocks{1, row};
+  }
+  return std::nullopt;
 }
 
 void AppendName(std::string* out, TensorType type) {
@@ -67,8 +109,24 @@ struct Stack {
 
 WeightFormat LayerTensors::Format(absl::string_view name) const {
   const SafetensorsTensor* const tensor = Find(name).tensor;
+  if (tensor == nullptr && Has(absl::StrCat(name, kPacked))) return FormatOf(TensorType::kInt4);
   const WeightFormatInfo* const info = tensor != nullptr ? FormatInfoOf(*tensor) : nullptr;
-  return info != nullptr ? info->format : WeightFormat();
+  WeightFormat format = info != nullptr ? info->format : WeightFormat();
+  const SafetensorsTensor* const scales = Find(ScalesOf(name)).tensor;
+  if (!format.has_scales() || scales == nullptr) return format;
+  if (const auto blocks = BlocksOf(format, tensor->shape, scales->shape)) {
+    format.block_rows = static_cast<int>(blocks->rows);
+    format.block_columns = static_cast<int>(blocks->columns);
+  }
+  return format;
+}
+
+std::string LayerTensors::ScalesOf(absl::string_view name) const {
+  for (const absl::string_view suffix : kFp8Scales) {
+    std::string scales = absl::StrCat(name, suffix);
+    if (Has(scales)) return scales;
+  }
+  return absl::StrCat(name, kFp8Scales[0]);
 }
 
 std::string LayerTensors::FullName(absl::string_view name) const {
@@ -101,7 +159,7 @@ absl::Status LayerTensors::Missing(absl::string_view name) const {
 absl::Status LayerTensors::CheckAllKnown(const std::set<const std::byte*>& known) const {
   for (const absl::string_view prefix : {kPrefix, absl::string_view()}) {
     for (const auto& [file, tensor] : tensors_.WithPrefix(absl::StrCat(prefix, FullName("")))) {
-      if (known.contains(file->Data(*tensor))) continue;
+      if (known.contains(file->Data(*tensor)) || IsBeside(tensor->name, known)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           file->path(), ": tensor ", QuotedName(tensor->name),
           " is none of the layer's that Octet knows, and y might depend on it; take it out of the "
@@ -109,6 +167,16 @@ absl::Status LayerTensors::CheckAllKnown(const std::set<const std::byte*>& known
     }
   }
   return absl::OkStatus();
+}
+
+bool LayerTensors::IsBeside(absl::string_view full_name,
+                            const std::set<const std::byte*>& known) const {
+  const size_t stem = full_name.rfind('.') + 1;
+  if (!absl::c_linear_search(kBeside, full_name.substr(stem))) return false;
+  return absl::c_any_of(kBesides, [&](absl::string_view of) {
+    const auto [file, tensor] = tensors_.Find(absl::StrCat(full_name.substr(0, stem), of));
+    return tensor != nullptr && known.contains(file->Data(*tensor));
+  });
 }
 
 absl::StatusOr<LayerTensors::Stored> LayerTensors::Get(absl::string_view name,
@@ -151,12 +219,49 @@ absl::StatusOr<LayerTensors::Stored> LayerTensors::Quantized(absl::string_view n
       format.has_scales() ? std::vector<TensorType>{format.element} : TypesWithinFloat32();
   OCTET_ASSIGN_OR_RETURN(Stored stored, Get(name, wanted));
   if (!format.has_scales()) return stored;
+  const std::string of_scales = ScalesOf(name);
+  const ModelTensors::Found there = Find(of_scales);
   Wanted scales = {.shape = wanted.shape, .types = TypesWithinFloat32()};
-  uint64_t& columns = scales.shape.back();
-  uint64_t& rows = *(scales.shape.end() - 2);
-  rows = format.BlocksOfRows(rows);
-  columns = format.BlocksOfColumns(columns);
-  OCTET_ASSIGN_OR_RETURN(const Stored found, Get(absl::StrCat(name, kScales), scales));
+  if (there.tensor != nullptr &&
+      BlocksOf(FormatOf(stored.type), wanted.shape, there.tensor->shape).has_value()) {
+    scales.shape = there.tensor->shape;
+    stored.scale_rows = format.block_rows;
+    stored.scale_columns = format.block_columns;
+  } else {
+    scales.shape.back() = format.BlocksOfColumns(wanted.shape.back());
+    *(scales.shape.end() - 2) = format.BlocksOfRows(*(wanted.shape.end() - 2));
+    scales.why = wanted.shape.size() == 2 ? ", one for each row, or one for all" : "";
+  }
+  OCTET_ASSIGN_OR_RETURN(const Stored found, Get(of_scales, scales));
+  stored.scales = found.data;
+  stored.scale_type = found.type;
+  return stored;
+}
+
+absl::StatusOr<LayerTensors::Stored> LayerTensors::Packed(absl::string_view name, uint64_t rows,
+                                                          uint64_t columns) const {
+  constexpr uint64_t kNumbersOfWord = 8;
+  const std::string packed = absl::StrCat(name, kPacked);
+  const WeightFormat format = FormatOf(TensorType::kInt4);
+  OCTET_RETURN_IF_ERROR(CheckWhole(packed, columns, Unsigned(format.block_columns)));
+  Stored stored = {.type = format.element};
+  OCTET_ASSIGN_OR_RETURN(stored.data, Elements(packed, "I32", {rows, columns / kNumbersOfWord}));
+  const std::string of_scales = absl::StrCat(name, kPackedScales);
+  const ModelTensors::Found there = Find(of_scales);
+  Wanted scales = {.shape = {rows, columns / Unsigned(format.block_columns)},
+                   .types = TypesWithinFloat32(),
+                   .why = absl::StrCat(", or fewer columns, of which each has a multiple of ",
+                                       format.block_columns, " of the weights'")};
+  if (there.tensor != nullptr && there.tensor->shape.size() == 2) {
+    const uint64_t groups = there.tensor->shape[1];
+    const bool whole = groups > 0 && columns % groups == 0;
+    if (whole && columns / groups % Unsigned(format.block_columns) == 0) {
+      scales.shape[1] = groups;
+      stored.scale_rows = 1;
+      stored.scale_columns = static_cast<int>(columns / groups);
+    }
+  }
+  OCTET_ASSIGN_OR_RETURN(const Stored found, Get(of_scales, scales));
   stored.scales = found.data;
   stored.scale_type = found.type;
   return stored;
@@ -164,15 +269,19 @@ absl::StatusOr<LayerTensors::Stored> LayerTensors::Quantized(absl::string_view n
 
 absl::StatusOr<HostTensor> LayerTensors::Matrix(absl::string_view name, int rows,
                                                 int columns) const {
+  const bool packed = !Has(name) && Has(absl::StrCat(name, kPacked));
   OCTET_ASSIGN_OR_RETURN(
       const Stored stored,
-      Quantized(name, {.shape = {Unsigned(rows), Unsigned(columns)}, .types = {}}));
+      packed ? Packed(name, Unsigned(rows), Unsigned(columns))
+             : Quantized(name, {.shape = {Unsigned(rows), Unsigned(columns)}, .types = {}}));
   return HostTensor{.type = stored.type,
                     .rows = rows,
                     .columns = columns,
                     .data = stored.data,
                     .scales = stored.scales,
-                    .scale_type = stored.scale_type};
+                    .scale_type = stored.scale_type,
+                    .scale_rows = stored.scale_rows,
+                    .scale_columns = stored.scale_columns};
 }
 
 absl::StatusOr<MlpWeights> LayerTensors::Mlp(absl::string_view prefix, const MlpNames& names,
@@ -249,15 +358,23 @@ absl::StatusOr<std::vector<MlpWeights>> LayerTensors::RoutedExperts(int num_expe
   return experts;
 }
 
-absl::StatusOr<const std::byte*> LayerTensors::Bytes(const std::string& name,
-                                                     const Shape& shape) const {
-  constexpr absl::string_view kDtype = "U8";
+absl::StatusOr<const std::byte*> LayerTensors::Elements(const std::string& name,
+                                                        absl::string_view dtype,
+                                                        const Shape& shape) const {
   const auto [file, tensor] = Find(name);
   if (tensor == nullptr) return Missing(name);
-  if (tensor->dtype == kDtype && tensor->shape == shape) return file->Data(*tensor);
+  if (tensor->dtype == dtype && tensor->shape == shape) return file->Data(*tensor);
   return absl::InvalidArgumentError(
       absl::StrCat(file->path(), ": tensor ", QuotedName(tensor->name), " is ", tensor->dtype, " ",
-                   ShapeText(tensor->shape), ", and must be ", kDtype, " ", ShapeText(shape)));
+                   ShapeText(tensor->shape), ", and must be ", dtype, " ", ShapeText(shape)));
+}
+
+absl::Status LayerTensors::CheckWhole(absl::string_view name, uint64_t columns,
+                                      uint64_t block) const {
+  if (columns % block == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(folder_, ": rows of ", Quoted(name), " are ",
+                                                 columns, " numbers, and must be a multiple of ",
+                                                 block));
 }
 
 absl::StatusOr<LayerTensors::Stored> LayerTensors::Matrices(absl::string_view name,
@@ -269,16 +386,13 @@ absl::StatusOr<LayerTensors::Stored> LayerTensors::Matrices(absl::string_view na
   }
   const WeightFormat format = FormatOf(TensorType::kFloat4E2m1);
   const auto block = static_cast<uint64_t>(format.block_columns);
-  if (columns % block != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(folder_, ": rows of ", Quoted(blocks), " are ",
-                                                   columns, " numbers, and must be a multiple of ",
-                                                   block));
-  }
+  OCTET_RETURN_IF_ERROR(CheckWhole(blocks, columns, block));
   Stored stored = {.type = format.element, .scale_type = TensorType::kFloat8E8m0};
-  OCTET_ASSIGN_OR_RETURN(stored.data,
-                         Bytes(blocks, {num_experts, rows, columns / block, format.Bytes(block)}));
   OCTET_ASSIGN_OR_RETURN(
-      stored.scales, Bytes(absl::StrCat(name, kMxfp4Scales), {num_experts, rows, columns / block}));
+      stored.data,
+      Elements(blocks, "U8", {num_experts, rows, columns / block, format.Bytes(block)}));
+  OCTET_ASSIGN_OR_RETURN(stored.scales, Elements(absl::StrCat(name, kMxfp4Scales), "U8",
+                                                 {num_experts, rows, columns / block}));
   return stored;
 }
 

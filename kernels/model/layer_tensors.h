@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/model/model_tensors.h"
 #include "octet/moe_weights.h"
@@ -54,6 +55,17 @@ inline constexpr absl::string_view kFusedDown = "experts.down_proj";
 inline constexpr absl::string_view kMxfp4Blocks = "_blocks";
 inline constexpr absl::string_view kMxfp4Scales = "_scales";
 
+// A matrix of FP8 has its scales in a tensor of its name with one of these behind it, and one of
+// INT4, as compressed-tensors writes it, three tensors:
+//
+//   weight_packed  [rows][columns / 8]  numbers of 32 bits, of eight each, the first the lowest
+//   weight_scale   [rows][groups]       of columns / groups columns each
+//   weight_shape   [2]                  rows, columns
+inline constexpr absl::string_view kFp8Scales[] = {"_scale_inv", "_scale"};
+inline constexpr absl::string_view kPacked = "_packed";
+inline constexpr absl::string_view kPackedScales = "_scale";
+inline constexpr absl::string_view kPackedShape = "_shape";
+
 // Errors of all functions are kNotFound or kInvalidArgument, with the file and the tensor.
 class LayerTensors {
  public:
@@ -64,8 +76,12 @@ class LayerTensors {
 
   // In the following, `name` is what follows the block and a point.
   bool Has(absl::string_view name) const { return Find(name).tensor != nullptr; }
-  // Returns the format of such a tensor; one without scales if there is none, or none that
-  // HostTensor has.
+  // Whether there is such a matrix, in any form.
+  bool HasMatrix(absl::string_view name) const {
+    return Has(name) || Has(absl::StrCat(name, kPacked));
+  }
+  // Returns the format of such a matrix, with the blocks that its scales are for; one without scales
+  // if there is none, or none that HostTensor has.
   WeightFormat Format(absl::string_view name) const;
   // Returns ModelTensors::WhyMissing().
   absl::Status WhyMissing(absl::string_view name) const;
@@ -110,6 +126,8 @@ class LayerTensors {
     const std::byte* data = nullptr;
     const std::byte* scales = nullptr;
     TensorType scale_type = TensorType::kFloat32;
+    int scale_rows = 0;  // as HostTensor has them
+    int scale_columns = 0;
   };
 
   std::string FullName(absl::string_view name) const;
@@ -117,10 +135,19 @@ class LayerTensors {
   // Returns the tensor if it is as it must be.
   absl::StatusOr<Stored> Get(absl::string_view name, const Wanted& wanted) const;
   // Returns floating-point numbers, or a format with its scales: one for each block of a matrix,
-  // which the last two dimensions are.
+  // which the last two dimensions are; or, if there is one matrix, for each row or for all of it.
   absl::StatusOr<Stored> Quantized(absl::string_view name, Wanted wanted) const;
-  // Returns the elements of a tensor of bytes.
-  absl::StatusOr<const std::byte*> Bytes(const std::string& name, const Shape& shape) const;
+  // Returns the matrix of numbers of four bits that belongs to the name.
+  absl::StatusOr<Stored> Packed(absl::string_view name, uint64_t rows, uint64_t columns) const;
+  // A row of the tensor has a multiple of `block` numbers.
+  absl::Status CheckWhole(absl::string_view name, uint64_t columns, uint64_t block) const;
+  // Returns the name of a matrix's scales.
+  std::string ScalesOf(absl::string_view name) const;
+  // Whether it is a tensor beside one of `known` that is not computed with.
+  bool IsBeside(absl::string_view full_name, const std::set<const std::byte*>& known) const;
+  // Returns the elements of a tensor of this dtype and shape.
+  absl::StatusOr<const std::byte*> Elements(const std::string& name, absl::string_view dtype,
+                                            const Shape& shape) const;
   // Returns the tensor of all experts' matrices [rows][columns], as gpt_oss writes it.
   absl::StatusOr<Stored> Matrices(absl::string_view name, uint64_t num_experts, uint64_t rows,
                                   uint64_t columns) const;

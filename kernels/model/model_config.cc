@@ -1,19 +1,16 @@
 #include "kernels/model/model_config.h"
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "kernels/model/bounded_json.h"
-#include "kernels/model/safetensors.h"
+#include "kernels/model/json_reader.h"
+#include "kernels/model/quantization_config.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
@@ -21,142 +18,10 @@ namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
+using Reader = JsonReader;
+
 // What DeepSeek's models add to the sum that weights are divided by.
 constexpr float kDeepseekEpsilon = 1e-20F;
-
-// Reads the members of config.json. A member that is null counts as missing, unless its function
-// says otherwise. Errors say where it is.
-class Reader {
- public:
-  Reader(const Json& json, absl::string_view origin) : json_(json), origin_(origin) {}
-
-  bool Has(absl::string_view member) const { return Find(member) != nullptr; }
-  bool IsNull(absl::string_view member) const {
-    const auto found = json_.find(member);
-    return found != json_.end() && found->is_null();
-  }
-
-  // Return a whole number from `least` up; `absent` if there is no such member. null is then an
-  // error: `transformers` does not take it for the default.
-  absl::StatusOr<int> Natural(absl::string_view member, int least, int absent) const {
-    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
-    return Has(member) ? Natural(member, least) : absent;
-  }
-  absl::StatusOr<int> Natural(absl::string_view member, int least) const {
-    OCTET_ASSIGN_OR_RETURN(const Json* const value, Get(member));
-    const std::optional<int> number = AsNatural(*value);
-    if (number.has_value() && *number >= least) return *number;
-    return Wrong(member, *value, absl::StrCat("a whole number from ", least, " up"));
-  }
-
-  // Returns a truth value; null, Python's None, is false.
-  absl::StatusOr<bool> Bool(absl::string_view member, bool absent) const {
-    if (IsNull(member)) return false;
-    const Json* const value = Find(member);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) return Wrong(member, *value, "true or false");
-    return value->get<bool>();
-  }
-
-  // Returns a number; null is an error, as above.
-  absl::StatusOr<float> Float(absl::string_view member, float absent) const {
-    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
-    const Json* const value = Find(member);
-    if (value == nullptr) return absent;
-    const double number = value->is_number() ? value->get<double>() : NAN;
-    constexpr double kMost = std::numeric_limits<float>::max();
-    if (!(std::abs(number) <= kMost)) return Wrong(member, *value, "a number");
-    return static_cast<float>(number);
-  }
-
-  absl::StatusOr<std::string> String(absl::string_view member, absl::string_view absent) const {
-    return Has(member) ? String(member) : std::string(absent);
-  }
-  absl::StatusOr<std::string> String(absl::string_view member) const {
-    OCTET_ASSIGN_OR_RETURN(const Json* const value, Get(member));
-    if (!value->is_string()) return Wrong(member, *value, "a string");
-    return value->get<std::string>();
-  }
-
-  // Returns the numbers of a list; none if there is no such member.
-  absl::StatusOr<std::vector<int>> Naturals(absl::string_view member) const {
-    std::vector<int> numbers;
-    const Json* const value = Find(member);
-    if (value == nullptr) return numbers;
-    constexpr absl::string_view kWhat = "a list of whole numbers";
-    if (!value->is_array()) return Wrong(member, *value, kWhat);
-    for (const Json& each : *value) {
-      const std::optional<int> number = AsNatural(each);
-      if (!number.has_value()) return Wrong(member, *value, kWhat);
-      numbers.push_back(*number);
-    }
-    return numbers;
-  }
-
-  // Returns an error if the member's text is not `supported`, which it also is if it is missing.
-  absl::Status Only(absl::string_view member, absl::string_view supported) const {
-    OCTET_ASSIGN_OR_RETURN(const std::string text, String(member, supported));
-    if (text == supported) return absl::OkStatus();
-    return Unsupported(member, text, absl::StrCat("'", supported, "'"));
-  }
-
-  absl::Status Unsupported(absl::string_view member, const Json& value,
-                           absl::string_view supported) const {
-    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " ", Shown(value),
-                                                   " is not supported; it must be ", supported));
-  }
-
-  // Returns an error for a member, other than null, that is none of `known`.
-  absl::Status OnlyMembers(absl::Span<const absl::string_view> known) const {
-    for (const auto& [name, value] : json_.items()) {
-      if (value.is_null() || absl::c_linear_search(known, name)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(origin_, ": ", QuotedName(name),
-                       " is unknown, and the result might depend on it; remove it if it does not"));
-    }
-    return absl::OkStatus();
-  }
-
-  // Returns a reader of the object that the member is; nothing if there is no such member.
-  absl::StatusOr<std::optional<Reader>> Object(absl::string_view member) const {
-    const Json* const value = Find(member);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_object()) return Wrong(member, *value, "an object");
-    return Reader(*value, absl::StrCat(origin_, ": ", member));
-  }
-
- private:
-  static std::optional<int> AsNatural(const Json& value) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMostInt}) {
-      return std::nullopt;
-    }
-    return static_cast<int>(value.get<uint64_t>());
-  }
-
-  const Json* Find(absl::string_view member) const {
-    const auto found = json_.find(member);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  absl::StatusOr<const Json*> Get(absl::string_view member) const {
-    if (const Json* const value = Find(member); value != nullptr) return value;
-    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " is missing"));
-  }
-
-  absl::Status CheckNotNull(absl::string_view member) const {
-    if (!IsNull(member)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(origin_, ": ", member, " is null; remove it for its default, or give it"));
-  }
-
-  absl::Status Wrong(absl::string_view member, const Json& value, absl::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(origin_, ": ", member, " must be ", what, ", and is ", Shown(value)));
-  }
-
-  const Json& json_;
-  const std::string origin_;
-};
 
 // Reads what Qwen and OLMoE have in common.
 absl::Status ReadSoftmaxRouter(const Reader& reader, bool normalize, MoeLayerConfig& config) {
@@ -335,63 +200,6 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
       break;
   }
   return ReadDeepseek(reader, &kDeepseekV3Defaults);
-}
-
-// The members of quantization_config that are read below, and those that change nothing: tensors
-// tell themselves whether they are FP8, and caches of keys and values are none of the layer's.
-constexpr absl::string_view kQuantizationMembers[] = {
-    "quant_method",      "fmt",
-    "activation_scheme", "scale_fmt",
-    "dequantize",        "weight_block_size",
-    "ignored_layers",    "modules_to_not_convert",
-    "kv_cache_scheme",   "is_checkpoint_fp8_serialized"};
-constexpr absl::string_view kE4m3 = "e4m3";
-constexpr absl::string_view kLongE4m3 = "float8_e4m3fn";  // as MiniMax writes it
-constexpr absl::string_view kFloatScales = "float";
-constexpr absl::string_view kScalesOfActivations =
-    "': Octet quantizes activations with float32 scales, as transformers does; remove it for these";
-constexpr absl::string_view kDequantize =
-    "false; remove it and convert the weights when they are loaded (octet layer --weights=bf16)";
-
-// Accepts what tells that weights are MXFP4, which only gpt_oss has.
-absl::Status CheckMxfp4(const Reader& reader, ModelFamily family) {
-  constexpr absl::string_view kMembers[] = {"quant_method", "modules_to_not_convert", "dequantize"};
-  if (family != ModelFamily::kGptOss) {
-    return reader.Unsupported("quant_method", "mxfp4",
-                              absl::StrCat("'fp8' in a folder of ", EnumName(family)));
-  }
-  OCTET_RETURN_IF_ERROR(reader.OnlyMembers(kMembers));
-  OCTET_ASSIGN_OR_RETURN(const bool dequantize, reader.Bool("dequantize", false));
-  return dequantize ? reader.Unsupported("dequantize", true, kDequantize) : absl::OkStatus();
-}
-
-// Accepts what tells that weights are FP8 with a scale for each block of 128 x 128, or MXFP4, or
-// nothing.
-absl::Status CheckQuantization(const Reader& config, ModelFamily family) {
-  OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> reader, config.Object("quantization_config"));
-  if (!reader.has_value()) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(const std::string method, reader->String("quant_method"));
-  if (method == "mxfp4") return CheckMxfp4(*reader, family);
-  if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8' or 'mxfp4'");
-  OCTET_RETURN_IF_ERROR(reader->OnlyMembers(kQuantizationMembers));
-  OCTET_ASSIGN_OR_RETURN(const std::string fmt, reader->String("fmt", kE4m3));
-  if (fmt != kE4m3 && fmt != kLongE4m3) {
-    return reader->Unsupported("fmt", fmt, absl::StrCat("'", kE4m3, "'"));
-  }
-  OCTET_RETURN_IF_ERROR(reader->Only("activation_scheme", "dynamic"));
-  OCTET_ASSIGN_OR_RETURN(const std::string scale_fmt, reader->String("scale_fmt", kFloatScales));
-  if (scale_fmt != kFloatScales) {
-    return reader->Unsupported("scale_fmt", scale_fmt,
-                               absl::StrCat("'", kFloatScales, kScalesOfActivations));
-  }
-  OCTET_ASSIGN_OR_RETURN(const bool dequantize, reader->Bool("dequantize", false));
-  if (dequantize) {
-    return reader->Unsupported("dequantize", true, kDequantize);
-  }
-  OCTET_ASSIGN_OR_RETURN(const std::vector<int> block, reader->Naturals("weight_block_size"));
-  if (block == std::vector<int>{128, 128}) return absl::OkStatus();
-  return reader->Unsupported("weight_block_size",
-                             absl::StrCat("[", absl::StrJoin(block, ", "), "]"), "[128, 128]");
 }
 
 absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& reader, ModelFamily family) {

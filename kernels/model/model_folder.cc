@@ -78,7 +78,7 @@ class MappedModelFolder final : public ModelFolder {
       return config;
     }
     const std::string first = IsFused(layer) ? std::string(kFusedGateUp) : ExpertTensors(0).front();
-    config.weights = InfoOf(Tensors(layer).Format(first)).word;
+    config.weights = ProductsOf(Tensors(layer).Format(first));
     return config;
   }
 
@@ -160,7 +160,7 @@ class MappedModelFolder final : public ModelFolder {
     const absl::string_view all = fused.Has(kFusedGateUp) ? kFusedGateUp : kFusedDown;
     for (int expert = 0; expert < config.num_experts; ++expert) {
       for (const std::string& name : ExpertTensors(expert)) {
-        if (!own.Has(name)) continue;
+        if (!own.HasMatrix(name)) continue;
         if (!IsFused(layer)) return absl::OkStatus();
         return absl::InvalidArgumentError(
             absl::StrCat(folder_, " has both tensor ", fused.Quoted(all), " of all experts and ",
@@ -203,13 +203,16 @@ class MappedModelFolder final : public ModelFolder {
     for (size_t expert = 0; expert < experts.size(); ++expert) {
       const MlpWeights& mlp = experts[expert];
       for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) {
-        const GemmFormat own = InfoOf(tensor->type).word;
+        const GemmFormat own = ProductsOf(tensor->format());
         if (own == format) continue;
         const bool scaled = format != GemmFormat::kSame;
-        return absl::InvalidArgumentError(
-            absl::StrCat(folder_, ": layer ", layer, ": weights of expert ", expert, " are ",
-                         EnumName(tensor->type), ", and others are ", scaled ? "" : "not ",
-                         EnumName(scaled ? format : own), "; all must be, or none"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            folder_, ": layer ", layer, ": weights of expert ", expert, " are ",
+            EnumName(tensor->type),
+            own == GemmFormat::kSame && tensor->scales != nullptr ? " with a scale for each row"
+                                                                  : "",
+            ", and others are ", scaled ? "" : "not ", EnumName(scaled ? format : own),
+            "; all must be, or none"));
       }
     }
     return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -77,7 +78,21 @@ constexpr WeightFormatInfo kFormats[] = {
      .word = GemmFormat::kSame,
      .quantizes_rows = false,
      .dtype = std::nullopt},
+    {.format = {.element = TensorType::kInt4,
+                .block_rows = 1,
+                .block_columns = kMxBlock,  // or a multiple
+                .scale = ScaleFormat::kFloat32},
+     .name = "int4",
+     .title = "INT4",
+     .file_dtype = "",  // eight in a number of 32 bits
+     .bits = 4,
+     .numbers = {.digits = 3, .least = 0, .greatest = 4},
+     .word = GemmFormat::kSame,
+     .quantizes_rows = false,
+     .dtype = std::nullopt},
 };
+
+constexpr int kInt4Zero = 8;  // the half of a byte that means 0
 
 template <typename T>
 T Load(const std::byte* data, size_t index) {
@@ -116,6 +131,14 @@ uint8_t NearestExponent(float value) {
   return kMost;
 }
 
+// NaN, which the format does not have, becomes the least.
+uint8_t NearestInt4(float value) {
+  constexpr float kLeast = -kInt4Zero;
+  constexpr float kMost = kInt4Zero - 1;
+  const float number = !(value > kLeast) ? kLeast : std::min(std::nearbyint(value), kMost);
+  return static_cast<uint8_t>(static_cast<int>(number) + kInt4Zero);
+}
+
 }  // namespace
 
 absl::Span<const WeightFormatInfo> WeightFormats() { return kFormats; }
@@ -143,6 +166,12 @@ WeightFormat FormatOf(DType dtype, GemmFormat format) {
 }
 
 Conversion ConversionOf(const WeightFormat& from, const WeightFormat& to) {
+  const bool keeps = from.element == to.element && from.scale == to.scale && from.has_scales();
+  // Each block of `to` lies in one of `from`.
+  if (keeps && to.has_scales() && from.block_rows % to.block_rows == 0 &&
+      from.block_columns % to.block_columns == 0) {
+    return Conversion::kExact;
+  }
   if (from == to) return Conversion::kExact;
   if (to.has_scales()) return Conversion::kQuantized;
   if (from.has_scales()) return Conversion::kRounded;
@@ -150,6 +179,12 @@ Conversion ConversionOf(const WeightFormat& from, const WeightFormat& to) {
   const NumberRange& b = InfoOf(to).numbers;
   const bool within = a.digits <= b.digits && a.least >= b.least && a.greatest <= b.greatest;
   return within ? Conversion::kExact : Conversion::kRounded;
+}
+
+GemmFormat ProductsOf(const WeightFormat& format) {
+  const WeightFormatInfo& info = InfoOf(format);
+  const bool exact = ConversionOf(format, info.format) == Conversion::kExact;
+  return exact ? info.word : GemmFormat::kSame;
 }
 
 std::vector<TensorType> TypesWithinFloat32() {
@@ -176,6 +211,8 @@ float LoadNumber(TensorType type, const std::byte* data, size_t index) {
       return FloatFromFp4(LoadHalf(data, index));
     case TensorType::kFloat8E8m0:
       return ScaleFromUe8m0(Load<uint8_t>(data, index));
+    case TensorType::kInt4:
+      return static_cast<float>(LoadHalf(data, index) - kInt4Zero);
   }
   return Load<float>(data, index);
 }
@@ -194,6 +231,8 @@ void StoreNumber(TensorType type, float value, std::byte* data, size_t index) {
       return StoreHalf(Fp4FromFloat(value), data, index);
     case TensorType::kFloat8E8m0:
       return Store(NearestExponent(value), data, index);
+    case TensorType::kInt4:
+      return StoreHalf(NearestInt4(value), data, index);
   }
 }
 

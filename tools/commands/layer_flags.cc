@@ -18,11 +18,11 @@
 namespace octet {
 namespace {
 
-// Returns the names of the formats that have scales.
+// Returns the names of the formats with scales that products take.
 std::string ScaledFormats(absl::string_view separator) {
   std::vector<absl::string_view> names;
   for (const WeightFormatInfo& info : WeightFormats()) {
-    if (info.format.has_scales()) names.push_back(info.name);
+    if (info.word != GemmFormat::kSame) names.push_back(info.name);
   }
   return absl::StrJoin(names, separator);
 }
@@ -188,7 +188,7 @@ absl::Status ResolveShape(const CommandLine& line, bool emulated, LayerFlags& fl
 absl::Status CheckWeights(const std::string& weights) {
   if (weights.empty()) return absl::OkStatus();
   for (const WeightFormatInfo& info : WeightFormats()) {
-    if (info.format.has_scales() && info.name == weights) return absl::OkStatus();
+    if (info.word != GemmFormat::kSame && info.name == weights) return absl::OkStatus();
   }
   const absl::Status status = ParseEnum<DType>("--weights", weights).status();
   return status.ok() ? status

@@ -137,6 +137,8 @@ absl::Status ReadTensor(absl::string_view name, const octet_tensor* given, HostT
   tensor->scales = static_cast<const std::byte*>(read.scales);
   tensor->column_pitch = read.column_pitch;
   tensor->row_step = OrOne(read.row_step);
+  tensor->scale_rows = read.scale_rows;
+  tensor->scale_columns = read.scale_columns;
   return absl::OkStatus();
 }
 
@@ -198,7 +200,9 @@ octet_tensor TensorOf(const HostTensor& tensor) {
           .data = tensor.data,
           .scales = tensor.scales,
           .column_pitch = tensor.column_pitch,
-          .row_step = tensor.row_step};
+          .row_step = tensor.row_step,
+          .scale_rows = tensor.scale_rows,
+          .scale_columns = tensor.scale_columns};
 }
 
 absl::StatusOr<HostTensor> Find(const MoeLayerWeights& weights, int32_t which, int32_t expert) {

@@ -259,9 +259,7 @@ TEST(ModelFolderConfig, WrongMembersOfDeepseek) {
        {R"({"quantization_config": {"fmt": "e5m2"}})",
         "quantization_config: fmt \"e5m2\" is not supported; it must be 'e4m3'"},
        {R"({"quantization_config": {"weight_block_size": [64, 128]}})",
-        "quantization_config: weight_block_size \"[64, 128]\" is not supported"},
-       {R"({"quantization_config": {"weight_block_size": null}})",
-        "quantization_config: weight_block_size \"[]\" is not supported"}});
+        "quantization_config: weight_block_size \"[64, 128]\" is not supported"}});
 }
 
 // What changes numbers is obeyed, or refused by name.
@@ -273,8 +271,8 @@ TEST(ModelFolderConfig, MembersThatChangeTheResult) {
       DeepseekV3(),
       {{R"({"quantization_config": {"scale_fmt": "ue8m0"}})",
         "quantization_config: scale_fmt \"ue8m0\" is not supported; it must be 'float'"},
-       {R"({"quantization_config": {"activation_scheme": "static"}})",
-        "quantization_config: activation_scheme \"static\" is not supported; it must be 'dyn"},
+       {R"({"quantization_config": {"activation_scheme": "learned"}})",
+        "quantization_config: activation_scheme \"learned\" is not supported; it must be 'dyn"},
        {R"({"quantization_config": {"dequantize": true}})",
         "quantization_config: dequantize true is not supported; it must be false"},
        {R"({"quantization_config": {"rotation": 1}})",
@@ -283,13 +281,79 @@ TEST(ModelFolderConfig, MembersThatChangeTheResult) {
                                   {{"mlp_bias", true},  // without a meaning in this family
                                    {"seq_aux", true},
                                    {"quantization_config",
-                                    {{"activation_scheme", "dynamic"},
+                                    {{"activation_scheme", "static"},
+                                     {"weight_block_size", nullptr},
                                      {"scale_fmt", "float"},
                                      {"dequantize", false},
                                      {"modules_to_not_convert", {"lm_head"}}}}},
                                   1);
   EXPECT_TRUE(ignored.ok()) << ignored.status();
   EXPECT_TRUE(ConfigWith(DeepseekV2(), {{"mlp_bias", false}}, 1).ok());
+}
+
+// What compressed-tensors writes: one group of weights.
+Json Compressed(const Json& weights, const Json& group = Json::object()) {
+  Json all = {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}};
+  all.update(group);
+  return {{"quantization_config",
+           {{"quant_method", "compressed-tensors"},
+            {"format", weights["num_bits"] == 4 ? "pack-quantized" : "float-quantized"},
+            {"quantization_status", "compressed"},
+            {"config_groups", {{"group_0", all}}},
+            {"ignore", {"lm_head", "re:.*mlp.gate$"}},
+            {"kv_cache_scheme", nullptr},
+            {"sparsity_config", Json::object()}}}};
+}
+
+TEST(ModelFolderConfig, CompressedTensors) {
+  const Json int4 = {{"num_bits", 4},      {"type", "int"},    {"strategy", "group"},
+                     {"group_size", 128},  {"dynamic", false}, {"symmetric", true},
+                     {"actorder", nullptr}};
+  const Json fp8 = {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}};
+  const Json rows = {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}};
+  const auto refusal = [](const Json& change) {
+    Model model = Qwen3();
+    model.config.update(change);
+    const TestFolder files;
+    const auto folder = Open(model, files);
+    return std::string(folder.ok() ? (*folder)->LayerConfig(0).status().message()
+                                   : folder.status().message());
+  };
+  const auto with = [](Json weights, const std::string& member, const Json& value) {
+    weights[member] = value;
+    return weights;
+  };
+  EXPECT_EQ(refusal(Compressed(int4)), "");
+  EXPECT_EQ(refusal(Compressed(with(int4, "group_size", 32))), "");
+  EXPECT_EQ(refusal(Compressed(with(int4, "strategy", "channel"))), "");
+  EXPECT_EQ(refusal(Compressed(fp8, {{"input_activations", rows}})), "");
+  EXPECT_EQ(refusal(Compressed(with(fp8, "strategy", "tensor"))), "");
+  Json block = with(fp8, "strategy", "block");
+  EXPECT_EQ(refusal(Compressed(with(block, "block_structure", {128, 128}))), "");
+
+  EXPECT_THAT(refusal(Compressed(with(block, "block_structure", {64, 64}))),
+              HasSubstr("block_structure \"[64, 64]\" is not supported; it must be [128, 128]"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "group_size", 16))),
+              HasSubstr("config_groups: 'group_0': weights: group_size 16 is not supported; it "
+                        "must be a multiple of 32"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "symmetric", false))), HasSubstr("symmetric false"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "actorder", "group"))),
+              HasSubstr("actorder \"group\" is not supported; it must be null"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "num_bits", 8))),
+              HasSubstr("num_bits 8 is not supported; it must be 4 with type 'int', or 8 with"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "strategy", "tensor_group"))),
+              HasSubstr("strategy \"tensor_group\" is not supported; it must be 'group' or"));
+  EXPECT_THAT(refusal(Compressed(with(int4, "zero", 1))), HasSubstr("'zero' is unknown"));
+  EXPECT_THAT(refusal(Compressed(int4, {{"input_activations", rows}})),
+              HasSubstr("input_activations \"8 bits\" is not supported; it must be null with"));
+  EXPECT_THAT(refusal(Compressed(fp8, {{"output_activations", rows}})),
+              HasSubstr("output_activations"));
+  Json change = Compressed(fp8);
+  change["quantization_config"]["sparsity_config"]["format"] = "sparse-24";
+  EXPECT_THAT(refusal(change), HasSubstr("sparsity_config: 'format' is unknown"));
+  change = Compressed(fp8);
+  change["quantization_config"]["format"] = "nvfp4-pack-quantized";
+  EXPECT_THAT(refusal(change), HasSubstr("format \"nvfp4-pack-quantized\" is not supported"));
 }
 
 // Returns the configuration if a member is null in the file, which no merge patch can say.

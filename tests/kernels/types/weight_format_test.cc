@@ -63,6 +63,13 @@ TEST(WeightFormatTest, ScalesDecideOnConversion) {
   const WeightFormat bf16 = FormatOf(DType::kBFloat16);
   EXPECT_EQ(ConversionOf(fp8, fp8), Conversion::kExact);
   EXPECT_EQ(ConversionOf(smaller, fp8), Conversion::kQuantized);
+  EXPECT_EQ(ProductsOf(smaller), GemmFormat::kSame);
+  WeightFormat larger = fp8;  // whose scales are those of several blocks
+  larger.block_rows *= 3;
+  EXPECT_EQ(ConversionOf(larger, fp8), Conversion::kExact);
+  EXPECT_EQ(ConversionOf(fp8, larger), Conversion::kQuantized);
+  EXPECT_EQ(ProductsOf(larger), GemmFormat::kFp8);
+  EXPECT_EQ(ProductsOf(FormatOf(TensorType::kInt4)), GemmFormat::kSame);
   EXPECT_EQ(ConversionOf(bf16, fp8), Conversion::kQuantized);
   EXPECT_EQ(ConversionOf(fp8, bf16), Conversion::kRounded);
 }
@@ -113,6 +120,25 @@ TEST(WeightFormatTest, RoundsToTheNearestHalfByte) {
   EXPECT_EQ(rounded(5.0F), 4.0F);
   EXPECT_EQ(rounded(5.1F), 6.0F);
   EXPECT_EQ(rounded(-1e9F), -6.0F);
+}
+
+TEST(WeightFormatTest, HalvesOfBytesAreIntegers) {
+  std::array<std::byte, 8> data = {};
+  for (size_t code = 0; code < 16; ++code) {
+    data[code / 2] |= static_cast<std::byte>(code << (code % 2 * 4));
+  }
+  for (size_t code = 0; code < 16; ++code) {
+    const float number = LoadNumber(TensorType::kInt4, data.data(), code);
+    EXPECT_EQ(number, static_cast<float>(code) - 8);
+    StoreNumber(TensorType::kInt4, number + (code % 2 == 0 ? 0.5F : -0.25F), data.data(), code);
+    EXPECT_EQ(LoadNumber(TensorType::kInt4, data.data(), code), number);  // ties to even
+  }
+  for (const float beyond : {7.6F, 1e9F}) {
+    StoreNumber(TensorType::kInt4, beyond, data.data(), 3);
+    EXPECT_EQ(LoadNumber(TensorType::kInt4, data.data(), 3), 7);
+  }
+  StoreNumber(TensorType::kInt4, -9, data.data(), 3);
+  EXPECT_EQ(LoadNumber(TensorType::kInt4, data.data(), 3), -8);
 }
 
 TEST(WeightFormatTest, ExponentsArePowersOfTwo) {

@@ -116,6 +116,16 @@ class LayerTest(octet_cli.GpuTest):
         options = self.model("--family=deepseek_v3", "--hidden=384", "--intermediate=256")
         self.layer(options, x, weights="fp8")
 
+    def test_scales_of_other_blocks(self):
+        for flags in [["--dtype=fp8_tensor"], ["--dtype=fp8_rows"], ["--dtype=int4"],
+                      ["--dtype=int4", "--group=128", "--shards=3"]]:
+            with self.subTest(flags=flags):
+                options = self.model("--family=deepseek_v3", "--hidden=384",
+                                     "--intermediate=256", *flags)
+                x = make_model.make_tokens(options)
+                self.layer(options, x, "--check")
+                self.layer(options, x, weights="bf16")
+
     def test_scales_and_biases_of_16_bits(self):
         options = self.model("--family=deepseek_v3", "--dtype=fp8", "--hidden=384",
                              "--intermediate=256")

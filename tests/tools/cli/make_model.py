@@ -1,7 +1,7 @@
 """Writes a small model folder with random weights: config.json and *.safetensors, with the names
 and types that transformers gives a Mixture-of-Experts model of one of ten families.
 
-    make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8] ...
+    make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8|int4] ...
     make_model.py FOLDER --experts_as=fused|transposed ...
     make_model.py FOLDER --x=x.npy --tokens=40
 
@@ -20,11 +20,13 @@ import pathlib
 import numpy as np
 
 from check_dump import round_to
-from safetensors_file import BLOCK, INDEX, SCALES, Tensor, quantized, tensor, write_folder
+from safetensors_file import (BLOCK, INDEX, OTHER_SCALES, SCALES, Tensor, packed, quantized,
+                              quantized_by, tensor, write_folder)
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
             "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next")
-KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16"}
+KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16",
+         "fp8_tensor": "BF16", "fp8_rows": "BF16", "int4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
            "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
            "gpt_oss": "GptOss", "glm4_moe": "Glm4Moe", "minimax_m2": "MiniMaxM2",
@@ -109,6 +111,10 @@ def config_of(options):
         config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                          "activation_scheme": "dynamic",
                                          "weight_block_size": [128, 128]}
+    if options.dtype == "fp8_tensor":
+        config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "static"}
+    if options.dtype in ("fp8_rows", "int4"):
+        config["quantization_config"] = compressed(options)
     if family == "gpt_oss":
         config["swiglu_limit"] = 7.0
         if options.dtype == "mxfp4":
@@ -117,6 +123,22 @@ def config_of(options):
     for name, value in options.set:
         config[name] = value
     return config
+
+
+def compressed(options):
+    """quantization_config, as compressed-tensors writes it."""
+    int4 = options.dtype == "int4"
+    weights = {"num_bits": 4 if int4 else 8, "type": "int" if int4 else "float",
+               "strategy": "group" if int4 else "channel", "symmetric": True, "dynamic": False,
+               "group_size": options.group if int4 else None, "actorder": None}
+    rows = {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True,
+            "dynamic": True}
+    return {"quant_method": "compressed-tensors", "quantization_status": "compressed",
+            "format": "pack-quantized" if int4 else "float-quantized",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                          "input_activations": None if int4 else rows,
+                                          "output_activations": None}},
+            "ignore": ["lm_head"], "kv_cache_scheme": None}
 
 
 class Weights:
@@ -135,8 +157,17 @@ class Weights:
 
     def matrix(self, name, rows, columns):
         values = self.normal(rows, columns)
-        if self.options.dtype == "fp8":
+        dtype = self.options.dtype
+        if dtype == "fp8":
             self.tensors[name], self.tensors[name + SCALES] = quantized(values)
+        elif dtype in ("fp8_tensor", "fp8_rows"):
+            self.tensors[name], self.tensors[name + OTHER_SCALES] = quantized_by(
+                values, dtype == "fp8_rows")
+            if dtype == "fp8_tensor":  # others quantize rows by it
+                self.tensors[name.removesuffix("weight") + "input_scale"] = tensor([0.01], "F32")
+        elif dtype == "int4" and ".experts." in name:
+            for suffix, stored in packed(values, self.options.group).items():
+                self.tensors[name + suffix] = stored
         else:
             self.tensors[name] = tensor(values, self.kind)
 
@@ -266,6 +297,7 @@ def parse(arguments=None):
                              "experts' size")
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--dtype", choices=KINDS, default="bf16", help="of the weights")
+    parser.add_argument("--group", type=int, default=32, help="columns that a scale of int4 is for")
     parser.add_argument("--experts_as", choices=EXPERTS_AS, default="each",
                         help="tensors of each, or two of all")
     parser.add_argument("--seed", type=int, default=1)
@@ -280,6 +312,9 @@ def parse(arguments=None):
         parser.error("only gpt_oss has mxfp4")
     if options.family == "gpt_oss" and (options.dtype == "fp8" or options.experts_as != "each"):
         parser.error("gpt_oss has its own form of experts")
+    if options.dtype in ("fp8_tensor", "fp8_rows", "int4") and (
+            options.experts_as != "each" or options.family == "gpt_oss"):
+        parser.error(f"{options.dtype} is of experts that have tensors of their own")
     if options.dtype == "fp8" and options.experts_as != "each" and options.intermediate % BLOCK:
         parser.error(f"--intermediate must be a multiple of {BLOCK}, or gate and up share scales")
     return options

@@ -39,7 +39,7 @@ import sys
 import numpy as np
 
 from check_dump import round_to, to_float
-from safetensors_file import Damaged, Folder
+from safetensors_file import OTHER_SCALES, Damaged, Folder
 
 SINGLE = 2.0 ** -24  # unit roundoff of float32
 UNIT = {"bf16": 2.0 ** -8, "fp16": 2.0 ** -11}
@@ -117,7 +117,11 @@ class Layer:
         self.bias = (np.zeros(self.experts) if bias is None else self.files.values(
             f"{self.prefix}{bias}e_score_correction_bias").astype(np.float64))
         down = self.prefix + "experts.down_proj" if self.fused else self.name(0, "down")
-        self.stored_fp8 = not gpt_oss and self.files.load(down).kind == "F8_E4M3"
+        # FP8 with a scale for each row, and INT4, become the dtype.
+        self.stored_fp8 = (not gpt_oss and down in self.files
+                           and self.files.load(down).kind == "F8_E4M3"
+                           and (down + OTHER_SCALES not in self.files
+                                or self.files.load(down + OTHER_SCALES).array.size == 1))
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
         self.shared_prefix = {"qwen2_moe": "shared_expert", "qwen3_next": "shared_expert",
                               "deepseek_v2": "shared_experts", "deepseek_v3": "shared_experts",

@@ -488,6 +488,20 @@ class MakeModelTest(FolderTest):
                                          "experts.gate_up_proj": wanted[0],
                                          "experts.down_proj": wanted[1]})
 
+    def test_int4(self):
+        values = np.random.default_rng(3).standard_normal((24, 256)).astype(np.float32)
+        for group in (32, 128):
+            tensors = {"w" + suffix: stored
+                       for suffix, stored in files.packed(values, group).items()}
+            files.write_folder(self.folder, tensors)
+            off = np.abs(files.Folder(self.folder).values("w") - values)
+            largest = np.abs(values).reshape(24, -1, group).max(axis=2)
+            self.assertTrue((off.reshape(24, -1, group) <= largest[..., None] / 13).all())
+            # Number 9 of row 1 is the second of the second word.
+            word = int(tensors["w_packed"].array[1, 1]) >> 4 & 15
+            scale = files.floats(tensors["w_scale"])[1, 0]
+            self.assertEqual(files.Folder(self.folder).values("w")[1, 9], (word - 8) * scale)
+
     def test_the_same_flags_write_the_same_bytes(self):
         def contents():
             options = self.model("--family=deepseek_v3", "--dtype=fp8", "--shards=2")

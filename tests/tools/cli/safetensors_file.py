@@ -20,6 +20,8 @@ BITS = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "F8_E4M3": np.u
 LONGEST_HEADER = 100_000_000  # what the format allows
 BLOCK = 128  # rows, and columns, of FP8 weights that share a scale
 SCALES = "_scale_inv"  # behind the name of such weights
+OTHER_SCALES = "_scale"  # the same, of folders that others than DeepSeek made
+PACKED = "_packed"  # behind the name of INT4 weights
 FP8_LARGEST = np.float32(448)
 
 
@@ -68,6 +70,27 @@ def quantized(values):
     scales = np.where(largest == 0, np.float32(1), largest / FP8_LARGEST).astype(np.float32)
     return (tensor(values / _of_elements(scales, values.shape), "F8_E4M3"),
             Tensor("F32", scales))
+
+
+def quantized_by(values, of_rows):
+    """float32 as (FP8 weights, scales): one for each row, or one for all."""
+    largest = np.abs(values).max(axis=1 if of_rows else None, keepdims=True)
+    scales = tensor(np.maximum(largest / FP8_LARGEST, np.float32(1e-12)), "BF16")
+    return tensor(values / floats(scales), "F8_E4M3"), scales
+
+
+def packed(values, group):
+    """float32 [rows][columns] as INT4 in compressed-tensors' form: suffix -> Tensor."""
+    rows, columns = values.shape
+    groups = values.reshape(rows, columns // group, group)
+    scales = to_float(round_to(np.abs(groups).max(axis=2) / np.float32(7.5), bf16=True), bf16=True)
+    scales = np.where(scales == 0, np.float32(1), scales)
+    numbers = np.clip(np.rint(groups / scales[..., None]), -8, 7).astype(np.int32) + 8
+    words = numbers.reshape(rows, columns // 8, 8).astype(np.uint32)
+    words = (words << (4 * np.arange(8, dtype=np.uint32))).sum(axis=2, dtype=np.uint32)
+    return {PACKED: Tensor("I32", words.view(np.int32)),
+            OTHER_SCALES: tensor(scales, "BF16"),
+            "_shape": Tensor("I64", np.array([rows, columns]))}
 
 
 # ---- One file
@@ -181,13 +204,26 @@ class Folder:
         return Tensor(kind, np.asarray(array))
 
     def values(self, name):
-        """The elements as float32; those of FP8 weights multiplied by their scales."""
+        """The elements as float32; those of FP8 and INT4 weights multiplied by their scales."""
+        if name not in self.places and name + PACKED in self.places:
+            return self.unpacked(name)
         stored = self.load(name)
         if stored.kind != "F8_E4M3":
             return floats(stored)
+        if name + OTHER_SCALES in self.places:  # of all, or [rows][1]
+            return floats(stored) * floats(self.load(name + OTHER_SCALES))
         scales = self.load(name + SCALES)
         shape = stored.array.shape
         wanted = (*shape[:-2], *(-(-size // BLOCK) for size in shape[-2:]))
         if scales.array.shape != wanted:
             raise Damaged(f"{self.folder}: {name + SCALES} is {scales.array.shape}, not {wanted}")
         return floats(stored) * _of_elements(floats(scales), shape)
+
+    def unpacked(self, name):
+        """The elements of INT4 weights times their scales."""
+        rows, columns = (int(size) for size in self.load(name + "_shape").array)
+        words = self.load(name + PACKED).array.view(np.uint32)
+        numbers = (words[..., None] >> (4 * np.arange(8, dtype=np.uint32)) & 15).astype(np.float32)
+        scales = floats(self.load(name + OTHER_SCALES))
+        numbers = numbers.reshape(rows, scales.shape[1], -1) - np.float32(8)
+        return (numbers * scales[..., None]).reshape(rows, columns)

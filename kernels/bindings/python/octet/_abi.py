@@ -89,6 +89,7 @@ OCTET_TENSOR_FLOAT16 = 2
 OCTET_TENSOR_FLOAT8_E4M3 = 3
 OCTET_TENSOR_FLOAT4_E2M1 = 4
 OCTET_TENSOR_FLOAT8_E8M0 = 5
+OCTET_TENSOR_INT4 = 6
 OCTET_TRANSPORT_AUTO = 0
 OCTET_TRANSPORT_MPI = 1
 OCTET_TRANSPORT_NCCL = 2
@@ -444,6 +445,8 @@ class octet_tensor(Sized):
         ("scales", c_void_p),
         ("column_pitch", c_uint64),
         ("row_step", c_int32),
+        ("scale_rows", c_int32),
+        ("scale_columns", c_int32),
     ]
 
 

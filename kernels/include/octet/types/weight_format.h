@@ -24,6 +24,7 @@ enum class TensorType {
   kFloat8E4m3,  // OCP E4M3 (torch.float8_e4m3fn), in blocks with a scale each
   kFloat4E2m1,  // OCP E2M1, two in a byte, in blocks with a scale each (octet/fp4_format.h)
   kFloat8E8m0,  // OCP E8M0 (torch.float8_e8m0fnu): powers of two, which scales are stored as
+  kInt4,        // -8 to 7 as 0 to 15, two in a byte, the first in the lower half; with scales
 };
 
 // The operands of a product as a configuration names them: those of FormatOf(dtype, format).
@@ -79,7 +80,8 @@ struct WeightFormatInfo {
   absl::string_view file_dtype;  // of a tensor in a safetensors file: "F8_E4M3"
   int bits;                      // of an element
   NumberRange numbers;           // of an element, without its scale
-  GemmFormat word;               // what a configuration calls products with such weights
+  // What a configuration calls products with such weights; kSame if they must be converted.
+  GemmFormat word;
   // Rows that are multiplied by such weights are quantized to the same elements, a scale for each
   // block_columns of them. false: they are of the dtype, and rows of scales have a multiple of 16
   // bytes.
@@ -109,6 +111,9 @@ enum class Conversion {
   kQuantized,  // blocks get new scales, and their numbers are rounded to multiples of them
 };
 Conversion ConversionOf(const WeightFormat& from, const WeightFormat& to);
+// Returns what a configuration calls products that take such weights as they are; kSame if they
+// must be converted to the dtype.
+GemmFormat ProductsOf(const WeightFormat& format);
 // Returns the types that float32 holds exactly: those of routers, of biases and of scales.
 std::vector<TensorType> TypesWithinFloat32();
 

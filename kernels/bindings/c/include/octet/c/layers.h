@@ -153,9 +153,13 @@ typedef struct octet_tensor {
   int32_t columns;
   int32_t scale_type;  // enum octet_tensor_type
   const void* data;    // row-major unless column_pitch is given; NULL: there is none
-  const void* scales;  // FP8: [ceil(rows / 128)][ceil(columns / 128)]; MXFP4: [rows][columns / 32]
+  // FP8: [ceil(rows / 128)][ceil(columns / 128)]; MXFP4, INT4: [rows][columns / 32]
+  const void* scales;
   uint64_t column_pitch;  // not 0: column-major, elements from a column to the next
   int32_t row_step;       // row r is row r * row_step of what data has; 0: 1
+  // The rows and columns that share a scale, where that is not as above; 0: it is.
+  int32_t scale_rows;
+  int32_t scale_columns;
 } octet_tensor;
 
 typedef struct octet_mlp_weights {
