@@ -106,6 +106,7 @@ absl::Status CheckDecodes(const MoeLayerConfig& config, int num_ranks) {
   if (config.weights == GemmFormat::kMxfp4) return refuse("MXFP4 weights");
   if (config.logit_bias || config.expert_biases) return refuse("biases of router and experts");
   if (config.swiglu != SwiGlu()) return refuse("parameters of SwiGLU");
+  if (config.weighs_input) return refuse("weights of x (weighs_input)");
   if (config.fusion != Fusion::kAuto && config.fusion != Fusion::kNone) {
     return absl::InvalidArgumentError(
         absl::StrCat("MoeLayerConfig::fusion is ", EnumName(config.fusion),

@@ -134,6 +134,9 @@ absl::Status CheckLayer(const MoeLayerConfig& config, int num_ranks) {
                   absl::StrCat("it must be 0 or positive, and at most max_blocks, ",
                                config.max_blocks, ", if that is not 0"));
   }
+  if (config.weighs_input && config.topk != 1) {
+    return Refuse("topk", absl::StrCat(config.topk), "with weighs_input it must be 1");
+  }
   const SwiGlu& swiglu = config.swiglu;
   if (!std::isfinite(swiglu.alpha) || !(swiglu.limit > 0) || !std::isfinite(swiglu.up_offset)) {
     return Refuse("swiglu",
@@ -301,7 +304,8 @@ std::string TextOf(const MoeLayerConfig& config, const MoeLayerOptions& options)
                   " epsilon ", router.normalize_epsilon, " scaling ", router.scaling);
   absl::StrAppend(&text, ", logit_bias ", yes_or_no(config.logit_bias), ", expert_biases ",
                   yes_or_no(config.expert_biases), ", swiglu ", config.swiglu.alpha, " ",
-                  config.swiglu.limit, " ", config.swiglu.up_offset);
+                  config.swiglu.limit, " ", config.swiglu.up_offset, ", weighs_input ",
+                  yes_or_no(config.weighs_input));
   absl::StrAppend(&text, ", placement ", DigestOf(config.placement), ", rows ",
                   EnumName(options.rails.rows), ", chunk_tokens ", options.rails.chunk_tokens,
                   ", intranode_order ", EnumName(options.rails.intranode_order), ", shares memory ",

@@ -116,6 +116,10 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
     AddPlacement(c, 1, pieces);
   }
   add("offsets of products of tokens", 2 * (tokens + 1) * sizeof(int32_t));
+  if (c.weighs_input) {
+    add("tokens times their weights", tokens * Size(c.hidden) * element);
+    add("weights of 1", tokens * sizeof(float));
+  }
   if (ep.x_scale_words() > 0) {
     add("quantized tokens", tokens * Size(c.hidden));
     add("their scales", tokens * fp8_scales(c.hidden));

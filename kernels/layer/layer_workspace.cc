@@ -13,6 +13,7 @@
 #include "kernels/fused/routed_experts.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
+#include "kernels/layer/weigh_input.h"
 #include "kernels/router/few_tokens.h"
 #include "kernels/router/route.h"
 #include "kernels/router/route_params.h"
@@ -152,6 +153,7 @@ absl::Status LayerWorkspace::LoadKernels() const {
   OCTET_RETURN_IF_GPU_ERROR(LoadRoute(config_.num_experts));
   OCTET_RETURN_IF_GPU_ERROR(LoadRouteFewTokens(config_.num_experts, fp16));
   if (config_.shared_intermediate != 0) OCTET_RETURN_IF_GPU_ERROR(LoadAddShared(fp16));
+  if (config_.weighs_input) OCTET_RETURN_IF_GPU_ERROR(LoadWeighInput(fp16));
   return absl::OkStatus();
 }
 
@@ -185,6 +187,9 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
                               element},
            Piece{&mine.x_fp8, fp8_bytes},
            Piece{&mine.x_scales, scale_bytes},
+           Piece{&mine.weighed_x,
+                 config_.weighs_input ? tokens * Size(config_.hidden) * element : 0},
+           Piece{&mine.ones, config_.weighs_input ? tokens * sizeof(float) : 0},
        }) {
     OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
   }

@@ -26,6 +26,7 @@
 #include "kernels/layer/layer_weights.h"
 #include "kernels/layer/layer_workspace.h"
 #include "kernels/layer/shared_mlp.h"
+#include "kernels/layer/weigh_input.h"
 #include "kernels/placement/expert_moves.h"
 #include "kernels/placement/kernels.h"
 #include "kernels/placement/placement_tables.h"
@@ -106,6 +107,7 @@ class MoeLayerOnNode final : public MoeLayer {
   absl::Status CheckMoves(absl::string_view call) const;
   absl::Status CheckTokens(const Rank& rank, const Tokens& tokens) const;
   absl::Status Route(Rank& rank, const Tokens& tokens);
+  absl::Status WeighInput(const Rank& rank, const Tokens& tokens);
   // Returns what is dispatched, after enqueueing what makes it.
   absl::StatusOr<DispatchArgs> Dispatched(Rank& rank, const Tokens& tokens);
   absl::Status Experts(Rank& rank, const Tokens& tokens);
@@ -229,6 +231,22 @@ absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
   return Enqueued(rank, LayerPart::kRouter);
 }
 
+absl::Status MoeLayerOnNode::WeighInput(const Rank& rank, const Tokens& tokens) {
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  constexpr int kElementsPerVec = 8;
+  const WeighInputParams params = {
+      .x = tokens.x,
+      .weights = reinterpret_cast<const float*>(work.topk_weights.data()),
+      .out = work.weighed_x.data(),
+      .ones = reinterpret_cast<float*>(work.ones.data()),
+      .num_tokens = tokens.count,
+      .row_vecs = config().hidden / kElementsPerVec};
+  if (tokens.count == 0) return absl::OkStatus();
+  const int64_t vecs = int64_t{params.num_tokens} * params.row_vecs;
+  return OCTET_GPU(LaunchWeighInput(params, config().dtype == DType::kFloat16,
+                                    WholeGpuForThreads(rank, vecs), rank.stream()));
+}
+
 absl::StatusOr<DispatchArgs> MoeLayerOnNode::Dispatched(Rank& rank, const Tokens& tokens) {
   LayerWorkspace::OfRank& work = workspace_->of(rank);
   DispatchArgs args = {.x = tokens.x,
@@ -238,14 +256,18 @@ absl::StatusOr<DispatchArgs> MoeLayerOnNode::Dispatched(Rank& rank, const Tokens
   if (tables_ != nullptr) {
     OCTET_ASSIGN_OR_RETURN(args.topk_idx, tables_->Translate(rank, args.topk_idx, tokens.count));
   }
+  if (config().weighs_input) {
+    OCTET_RETURN_IF_ERROR(WeighInput(rank, tokens));
+    args.x = work.weighed_x.data();
+    args.topk_weights = reinterpret_cast<const float*>(work.ones.data());
+  }
   if (!work.quantizer.has_value()) return args;
+  const void* const x = args.x;
   args.x = work.x_fp8.data();
   args.high_throughput.x_scales = work.x_scales.data();
-  OCTET_RETURN_IF_ERROR(work.quantizer->Run({.x = tokens.x,
-                                             .fp8 = work.x_fp8.data(),
-                                             .scales = work.x_scales.data(),
-                                             .rows = tokens.count},
-                                            rank.stream()));
+  OCTET_RETURN_IF_ERROR(work.quantizer->Run(
+      {.x = x, .fp8 = work.x_fp8.data(), .scales = work.x_scales.data(), .rows = tokens.count},
+      rank.stream()));
   return args;
 }
 

@@ -34,6 +34,11 @@ class JsonReader {
     return found != json_.end() && found->is_null();
   }
 
+  bool IsList(absl::string_view member) const {
+    const Json* const value = Find(member);
+    return value != nullptr && value->is_array();
+  }
+
   // Return a whole number from `least` up; `absent` if there is no such member. null is then an
   // error: `transformers` does not take it for the default.
   absl::StatusOr<int> Natural(absl::string_view member, int least, int absent) const {

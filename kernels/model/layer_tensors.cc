@@ -15,7 +15,8 @@
 namespace octet {
 namespace {
 
-constexpr absl::string_view kPrefix = "model.";  // of names; some folders do without
+// Of names: of most folders; of some; of models that see images, too.
+constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model."};
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
 // The tensors of a matrix that is not computed with, and of which none changes what the matrix is:
@@ -136,16 +137,20 @@ std::string LayerTensors::FullName(absl::string_view name) const {
 std::string LayerTensors::Quoted(absl::string_view name) const {
   const ModelTensors::Found found = Find(name);
   return found.tensor != nullptr ? QuotedName(found.tensor->name)
-                                 : absl::StrCat("'", kPrefix, FullName(name), "'");
+                                 : absl::StrCat("'", kPrefixes[0], FullName(name), "'");
 }
 
 ModelTensors::Found LayerTensors::Find(absl::string_view name) const {
-  const ModelTensors::Found found = tensors_.Find(absl::StrCat(kPrefix, FullName(name)));
-  return found.tensor != nullptr ? found : tensors_.Find(FullName(name));
+  ModelTensors::Found found = {};
+  for (const absl::string_view prefix : kPrefixes) {
+    found = tensors_.Find(absl::StrCat(prefix, FullName(name)));
+    if (found.tensor != nullptr) break;
+  }
+  return found;
 }
 
 absl::Status LayerTensors::WhyMissing(absl::string_view name) const {
-  for (const absl::string_view prefix : {kPrefix, absl::string_view()}) {
+  for (const absl::string_view prefix : kPrefixes) {
     OCTET_RETURN_IF_ERROR(tensors_.WhyMissing(absl::StrCat(prefix, FullName(name))));
   }
   return absl::OkStatus();
@@ -157,7 +162,7 @@ absl::Status LayerTensors::Missing(absl::string_view name) const {
 }
 
 absl::Status LayerTensors::CheckAllKnown(const std::set<const std::byte*>& known) const {
-  for (const absl::string_view prefix : {kPrefix, absl::string_view()}) {
+  for (const absl::string_view prefix : kPrefixes) {
     for (const auto& [file, tensor] : tensors_.WithPrefix(absl::StrCat(prefix, FullName("")))) {
       if (known.contains(file->Data(*tensor)) || IsBeside(tensor->name, known)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
@@ -207,8 +212,11 @@ absl::StatusOr<HostTensor> LayerTensors::Plain(absl::string_view name, int rows,
 }
 
 absl::StatusOr<HostTensor> LayerTensors::Vector(absl::string_view name, int columns) const {
-  OCTET_ASSIGN_OR_RETURN(const Stored stored,
-                         Get(name, {.shape = {Unsigned(columns)}, .types = TypesWithinFloat32()}));
+  Wanted wanted = {.shape = {Unsigned(columns)}, .types = TypesWithinFloat32()};
+  const Shape of_one_row = {1, Unsigned(columns)};
+  const SafetensorsTensor* const tensor = Find(name).tensor;
+  if (tensor != nullptr && tensor->shape == of_one_row) wanted.shape = of_one_row;
+  OCTET_ASSIGN_OR_RETURN(const Stored stored, Get(name, wanted));
   return HostTensor{.type = stored.type, .rows = 1, .columns = columns, .data = stored.data};
 }
 
@@ -296,21 +304,22 @@ absl::StatusOr<MlpWeights> LayerTensors::Mlp(absl::string_view prefix, const Mlp
   return mlp;
 }
 
-LayerTensors::FusedShapes LayerTensors::ShapesOf(absl::string_view fused, int num_experts,
+LayerTensors::FusedShapes LayerTensors::ShapesOf(bool gate_up, int num_experts,
                                                  const MlpSizes& sizes) {
   const uint64_t experts = Unsigned(num_experts);
   const uint64_t hidden = Unsigned(sizes.hidden);
   const uint64_t intermediate = Unsigned(sizes.intermediate);
-  const uint64_t rows = fused == kFusedGateUp ? 2 * intermediate : hidden;
-  const uint64_t columns = fused == kFusedGateUp ? hidden : intermediate;
+  const uint64_t rows = gate_up ? 2 * intermediate : hidden;
+  const uint64_t columns = gate_up ? hidden : intermediate;
   return {.plain = {experts, rows, columns}, .transposed = {experts, columns, rows}};
 }
 
-absl::StatusOr<bool> LayerTensors::IsTransposed(int num_experts, const MlpSizes& sizes) const {
-  const FusedShapes first = ShapesOf(kFusedGateUp, num_experts, sizes);
+absl::StatusOr<bool> LayerTensors::IsTransposed(int num_experts, const MlpSizes& sizes,
+                                                const FusedNames& names) const {
+  const FusedShapes first = ShapesOf(/*gate_up=*/true, num_experts, sizes);
   const bool square = first.plain == first.transposed;
-  const absl::string_view telling = square ? kFusedDown : kFusedGateUp;
-  const FusedShapes shapes = ShapesOf(telling, num_experts, sizes);
+  const absl::string_view telling = square ? names.down : names.gate_up;
+  const FusedShapes shapes = ShapesOf(!square, num_experts, sizes);
   const ModelTensors::Found found = Find(telling);
   if (found.tensor == nullptr) return Missing(telling);
   if (found.tensor->shape == shapes.transposed) return true;
@@ -321,13 +330,15 @@ absl::StatusOr<bool> LayerTensors::IsTransposed(int num_experts, const MlpSizes&
 }
 
 absl::StatusOr<std::vector<MlpWeights>> LayerTensors::RoutedExperts(int num_experts,
-                                                                    const MlpSizes& sizes) const {
-  OCTET_ASSIGN_OR_RETURN(const bool transposed, IsTransposed(num_experts, sizes));
-  const auto stack = [&](absl::string_view name) -> absl::StatusOr<Stack> {
-    const FusedShapes both = ShapesOf(name, num_experts, sizes);
+                                                                    const MlpSizes& sizes,
+                                                                    const FusedNames& names) const {
+  OCTET_ASSIGN_OR_RETURN(const bool transposed, IsTransposed(num_experts, sizes, names));
+  const auto stack = [&](bool of_gate_up) -> absl::StatusOr<Stack> {
+    const absl::string_view name = of_gate_up ? names.gate_up : names.down;
+    const FusedShapes both = ShapesOf(of_gate_up, num_experts, sizes);
     const Shape& shape = transposed ? both.transposed : both.plain;
     const std::string why =
-        absl::StrCat(", since ", Quoted(name == kFusedDown ? kFusedGateUp : kFusedDown), " is ",
+        absl::StrCat(", since ", Quoted(of_gate_up ? names.down : names.gate_up), " is ",
                      transposed ? "" : "not ", "transposed");
     OCTET_ASSIGN_OR_RETURN(const Stored stored,
                            Quantized(name, {.shape = shape, .types = {}, .why = why}));
@@ -339,13 +350,13 @@ absl::StatusOr<std::vector<MlpWeights>> LayerTensors::RoutedExperts(int num_expe
                  .columns = shape[2],
                  .transposed = transposed};
   };
-  OCTET_ASSIGN_OR_RETURN(const Stack gate_up, stack(kFusedGateUp));
-  OCTET_ASSIGN_OR_RETURN(const Stack down, stack(kFusedDown));
+  OCTET_ASSIGN_OR_RETURN(const Stack gate_up, stack(true));
+  OCTET_ASSIGN_OR_RETURN(const Stack down, stack(false));
   const int intermediate = sizes.intermediate;
   const WeightFormatInfo& info = InfoOf(gate_up.type);
   if (gate_up.scales != nullptr && intermediate % info.format.block_rows != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        folder_, ": tensor ", Quoted(kFusedGateUp), " is ", info.title, ", and ", intermediate,
+        folder_, ": tensor ", Quoted(names.gate_up), " is ", info.title, ", and ", intermediate,
         " rows of gate and of up share scales; they must be a multiple of ",
         info.format.block_rows));
   }
@@ -411,18 +422,19 @@ HostTensor Row(TensorType type, const std::byte* data, uint64_t first, int colum
 absl::StatusOr<std::vector<MlpWeights>> LayerTensors::AlternatingExperts(
     int num_experts, const MlpSizes& sizes) const {
   constexpr int kTwo = 2;  // gate and up
+  constexpr FusedNames kNames;
   const uint64_t count = Unsigned(num_experts);
   const uint64_t hidden = Unsigned(sizes.hidden);
   const uint64_t intermediate = Unsigned(sizes.intermediate);
   OCTET_ASSIGN_OR_RETURN(const Stored gate_up,
-                         Matrices(kFusedGateUp, count, kTwo * intermediate, hidden));
-  OCTET_ASSIGN_OR_RETURN(const Stored down, Matrices(kFusedDown, count, hidden, intermediate));
+                         Matrices(kNames.gate_up, count, kTwo * intermediate, hidden));
+  OCTET_ASSIGN_OR_RETURN(const Stored down, Matrices(kNames.down, count, hidden, intermediate));
   const auto get_bias = [&](absl::string_view name, uint64_t columns) {
     return Get(absl::StrCat(name, "_bias"),
                {.shape = {count, columns}, .types = TypesWithinFloat32()});
   };
-  OCTET_ASSIGN_OR_RETURN(const Stored first_bias, get_bias(kFusedGateUp, kTwo * intermediate));
-  OCTET_ASSIGN_OR_RETURN(const Stored second_bias, get_bias(kFusedDown, hidden));
+  OCTET_ASSIGN_OR_RETURN(const Stored first_bias, get_bias(kNames.gate_up, kTwo * intermediate));
+  OCTET_ASSIGN_OR_RETURN(const Stored second_bias, get_bias(kNames.down, hidden));
   // Returns the rows first, first + step, ... of an expert's matrix.
   const auto rows_of = [](const Stored& stored, size_t expert, int rows, int columns, int first,
                           int step) {

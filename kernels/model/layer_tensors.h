@@ -39,8 +39,10 @@ struct MlpSizes {
 // and others write the transposed matrices, [E][H][2 I] and [E][I][H]. Both tensors are either the
 // one or the other. The shape of one whose matrices are not square tells which; they cannot both be
 // square.
-inline constexpr absl::string_view kFusedGateUp = "experts.gate_up_proj";
-inline constexpr absl::string_view kFusedDown = "experts.down_proj";
+struct FusedNames {
+  absl::string_view gate_up = "experts.gate_up_proj";
+  absl::string_view down = "experts.down_proj";
+};
 
 // gpt_oss writes tensors of all experts, with biases:
 //
@@ -70,7 +72,7 @@ inline constexpr absl::string_view kPackedShape = "_shape";
 class LayerTensors {
  public:
   // `block` is how names of the layer begin: "layers.3.mlp". The names in files may have "model."
-  // in front of it. `tensors` and `folder`, for messages, must live as long.
+  // or the like in front of it. `tensors` and `folder`, for messages, must live as long.
   LayerTensors(const ModelTensors& tensors, absl::string_view folder, std::string block)
       : tensors_(tensors), folder_(folder), block_(std::move(block)) {}
 
@@ -94,17 +96,17 @@ class LayerTensors {
   // Returns a matrix of floating-point numbers.
   absl::StatusOr<HostTensor> Plain(absl::string_view name, int rows, int columns) const;
 
-  // Returns a vector of floating-point numbers, as one row.
+  // Returns a vector of floating-point numbers, or a matrix of one row, as one row.
   absl::StatusOr<HostTensor> Vector(absl::string_view name, int columns) const;
 
   // Returns a network, whose matrices are floating-point numbers or blocks with scales.
   absl::StatusOr<MlpWeights> Mlp(absl::string_view prefix, const MlpNames& names,
                                  const MlpSizes& sizes) const;
 
-  // Returns the networks of all experts from kFusedGateUp and kFusedDown. With scales, I must be
-  // a multiple of a block's rows, since gate and up would otherwise share scales.
-  absl::StatusOr<std::vector<MlpWeights>> RoutedExperts(int num_experts,
-                                                        const MlpSizes& sizes) const;
+  // Returns the networks of all experts from these two tensors. With scales, I must be a multiple of
+  // a block's rows, since gate and up would otherwise share scales.
+  absl::StatusOr<std::vector<MlpWeights>> RoutedExperts(int num_experts, const MlpSizes& sizes,
+                                                        const FusedNames& names) const;
 
   // Returns the networks of all experts of gpt_oss, with their biases.
   absl::StatusOr<std::vector<MlpWeights>> AlternatingExperts(int num_experts,
@@ -159,8 +161,9 @@ class LayerTensors {
     Shape plain;
     Shape transposed;
   };
-  static FusedShapes ShapesOf(absl::string_view fused, int num_experts, const MlpSizes& sizes);
-  absl::StatusOr<bool> IsTransposed(int num_experts, const MlpSizes& sizes) const;
+  static FusedShapes ShapesOf(bool gate_up, int num_experts, const MlpSizes& sizes);
+  absl::StatusOr<bool> IsTransposed(int num_experts, const MlpSizes& sizes,
+                                    const FusedNames& names) const;
 
   const ModelTensors& tensors_;
   const absl::string_view folder_;

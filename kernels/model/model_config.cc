@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +19,9 @@ namespace octet {
 namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
+
+constexpr absl::string_view kLlama4 = "llama4";
+constexpr absl::string_view kTextConfig = "text_config";
 
 using Reader = JsonReader;
 
@@ -176,6 +181,66 @@ absl::StatusOr<ExpertLayers> ReadGptOss(const Reader& reader) {
   return layers;
 }
 
+absl::StatusOr<ExpertLayers> ReadErnie(const Reader& reader) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("moe_num_experts", 1));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("moe_intermediate_size", 1));
+  OCTET_ASSIGN_OR_RETURN(const int shared, reader.Natural("moe_num_shared_experts", 0, 2));
+  if (shared > kMostInt / config.intermediate) {
+    return reader.Unsupported("moe_num_shared_experts", absl::StrCat(shared), "smaller");
+  }
+  config.shared_intermediate = shared * config.intermediate;
+  OCTET_ASSIGN_OR_RETURN(const bool biases, reader.Bool("use_bias", false));
+  if (biases) return reader.Unsupported("use_bias", true, "false: these experts have no biases");
+  config.router.normalize = true;
+  OCTET_ASSIGN_OR_RETURN(layers.first, reader.Natural("moe_layer_start_index", 0, 1));
+  OCTET_ASSIGN_OR_RETURN(const float last, reader.Float("moe_layer_end_index", -1));
+  constexpr float kMostLayers = 1 << 24;  // of which a float has every number
+  if (last >= 0 && last < kMostLayers) layers.last = static_cast<int>(last);  // -1: the last one
+  OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("moe_layer_interval", 1, 1));
+  layers.phase = 1;
+  return layers;
+}
+
+// Some members are a number, or a list with that of each layer, which must be alike.
+absl::StatusOr<int> ReadOfAllLayers(const Reader& reader, absl::string_view member) {
+  if (!reader.IsList(member)) return reader.Natural(member, 1);
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int> all, reader.Naturals(member));
+  if (!all.empty() && all[0] >= 1 && std::set<int>(all.begin(), all.end()).size() == 1) {
+    return all[0];
+  }
+  return reader.Unsupported(member, "a list", "one number, or a list of equal numbers from 1 up");
+}
+
+// The shared expert is as large as the others.
+absl::StatusOr<ExpertLayers> ReadHunyuan(const Reader& reader) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, ReadOfAllLayers(reader, "num_experts"));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("intermediate_size", 1));
+  config.shared_intermediate = config.intermediate;
+  config.router.normalize = true;
+  return layers;
+}
+
+absl::StatusOr<ExpertLayers> ReadLlama4(const Reader& reader) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("num_local_experts", 1));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("intermediate_size", 1));
+  config.shared_intermediate = config.intermediate;
+  config.router.scores = RouterScores::kSigmoid;
+  config.weighs_input = true;
+  OCTET_ASSIGN_OR_RETURN(const int topk, reader.Natural("num_experts_per_tok", 1));
+  if (topk != 1) return reader.Unsupported("num_experts_per_tok", topk, "1");
+  OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("interleave_moe_layer_step", 1, 1));
+  layers.phase = 1;
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int> only, reader.Naturals("moe_layers"));
+  layers.only.insert(only.begin(), only.end());
+  return layers;
+}
+
 absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family) {
   switch (family) {
     case ModelFamily::kMixtral:
@@ -196,22 +261,44 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
       return ReadDeepseek(reader, &kGlm4Defaults);
     case ModelFamily::kMinimaxM2:
       return ReadMinimax(reader);
+    case ModelFamily::kGraniteMoe:
+      return ReadMixtral(reader);
+    case ModelFamily::kErnie45Moe:
+      return ReadErnie(reader);
+    case ModelFamily::kHunyuanV1Moe:
+      return ReadHunyuan(reader);
+    case ModelFamily::kLlama4Text:
+      return ReadLlama4(reader);
     case ModelFamily::kDeepseekV3:
+    case ModelFamily::kKimiK2:
       break;
   }
   return ReadDeepseek(reader, &kDeepseekV3Defaults);
 }
 
-absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& reader, ModelFamily family) {
+// Returns how many experts a token chooses.
+absl::StatusOr<int> ReadTopk(const Reader& reader, ModelFamily family) {
+  if (family == ModelFamily::kErnie45Moe) return reader.Natural("moe_k", 1);
+  if (family == ModelFamily::kHunyuanV1Moe) return ReadOfAllLayers(reader, "moe_topk");
+  return reader.Natural("num_experts_per_tok", 1);
+}
+
+absl::StatusOr<std::string> ReadDType(const Reader& reader, absl::string_view absent) {
+  const bool renamed = reader.Has("dtype");  // by newer versions of `transformers`
+  return reader.String(renamed ? "dtype" : "torch_dtype", absent);
+}
+
+// `whole`: of the file, of which `reader` may be a part.
+absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& whole, const Reader& reader,
+                                              ModelFamily family) {
   OCTET_RETURN_IF_ERROR(reader.Only("hidden_act", "silu"));
-  OCTET_RETURN_IF_ERROR(CheckQuantization(reader, family));
+  OCTET_RETURN_IF_ERROR(CheckQuantization(whole, family));
   OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadFamily(reader, family));
   MoeLayerConfig& config = layers.config;
-  OCTET_ASSIGN_OR_RETURN(config.topk, reader.Natural("num_experts_per_tok", 1));
+  OCTET_ASSIGN_OR_RETURN(config.topk, ReadTopk(reader, family));
   OCTET_ASSIGN_OR_RETURN(config.hidden, reader.Natural("hidden_size", 1));
-  const bool renamed = reader.Has("dtype");  // by newer versions of `transformers`
-  OCTET_ASSIGN_OR_RETURN(const std::string dtype,
-                         reader.String(renamed ? "dtype" : "torch_dtype", "bfloat16"));
+  OCTET_ASSIGN_OR_RETURN(const std::string outer, ReadDType(whole, "bfloat16"));
+  OCTET_ASSIGN_OR_RETURN(const std::string dtype, ReadDType(reader, outer));
   config.dtype = dtype == "float16" ? DType::kFloat16 : DType::kBFloat16;
   return layers;
 }
@@ -219,15 +306,22 @@ absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& reader, ModelFamily 
 }  // namespace
 
 bool ExpertLayers::Contains(int layer) const {
-  return config.num_experts > 0 && layer >= first && (int64_t{layer} + phase) % period == 0 &&
-         !dense.contains(layer);
+  if (!only.empty()) return only.contains(layer);
+  return config.num_experts > 0 && layer >= first && layer <= last &&
+         (int64_t{layer} + phase) % period == 0 && !dense.contains(layer);
 }
 
 absl::StatusOr<ModelConfig> ModelConfig::Parse(absl::string_view text, absl::string_view origin) {
   OCTET_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, origin));
-  const Reader reader(json, origin);
+  const Reader whole(json, origin);
   ModelConfig config;
   config.origin = std::string(origin);
+  OCTET_ASSIGN_OR_RETURN(const std::string outer_type, whole.String("model_type"));
+  // What sees images, too, has the model of the text in it.
+  OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> part, outer_type == kLlama4
+                                                               ? whole.Object(kTextConfig)
+                                                               : std::optional<Reader>());
+  const Reader& reader = part.has_value() ? *part : whole;
   OCTET_ASSIGN_OR_RETURN(const std::string type, reader.String("model_type"));
   const absl::StatusOr<ModelFamily> family = ParseEnum<ModelFamily>("model_type", type);
   if (!family.ok()) {
@@ -236,7 +330,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Parse(absl::string_view text, absl::str
   }
   config.family = *family;
   OCTET_ASSIGN_OR_RETURN(config.num_layers, reader.Natural("num_hidden_layers", 1));
-  config.expert_layers = ReadExpertLayers(reader, config.family);
+  config.expert_layers = ReadExpertLayers(whole, reader, config.family);
   return config;
 }
 
@@ -253,11 +347,14 @@ absl::StatusOr<MoeLayerConfig> ModelConfig::LayerConfig(int layer) const {
 
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
   static constexpr EnumEntry<ModelFamily> kTable[] = {
-      {ModelFamily::kMixtral, "mixtral"},        {ModelFamily::kQwen2Moe, "qwen2_moe"},
-      {ModelFamily::kQwen3Moe, "qwen3_moe"},     {ModelFamily::kOlmoe, "olmoe"},
-      {ModelFamily::kDeepseekV2, "deepseek_v2"}, {ModelFamily::kDeepseekV3, "deepseek_v3"},
-      {ModelFamily::kGptOss, "gpt_oss"},         {ModelFamily::kGlm4Moe, "glm4_moe"},
-      {ModelFamily::kMinimaxM2, "minimax_m2"},   {ModelFamily::kQwen3Next, "qwen3_next"}};
+      {ModelFamily::kMixtral, "mixtral"},         {ModelFamily::kQwen2Moe, "qwen2_moe"},
+      {ModelFamily::kQwen3Moe, "qwen3_moe"},      {ModelFamily::kOlmoe, "olmoe"},
+      {ModelFamily::kDeepseekV2, "deepseek_v2"},  {ModelFamily::kDeepseekV3, "deepseek_v3"},
+      {ModelFamily::kGptOss, "gpt_oss"},          {ModelFamily::kGlm4Moe, "glm4_moe"},
+      {ModelFamily::kMinimaxM2, "minimax_m2"},    {ModelFamily::kQwen3Next, "qwen3_next"},
+      {ModelFamily::kKimiK2, "kimi_k2"},          {ModelFamily::kGraniteMoe, "granitemoe"},
+      {ModelFamily::kErnie45Moe, "ernie4_5_moe"}, {ModelFamily::kHunyuanV1Moe, "hunyuan_v1_moe"},
+      {ModelFamily::kLlama4Text, "llama4_text"}};
   return kTable;
 }
 

@@ -2,6 +2,7 @@
 #ifndef OCTET_KERNELS_MODEL_MODEL_CONFIG_H_
 #define OCTET_KERNELS_MODEL_MODEL_CONFIG_H_
 
+#include <limits>
 #include <set>
 #include <string>
 
@@ -15,11 +16,14 @@ namespace octet {
 // The layers that have experts, which are all alike.
 struct ExpertLayers {
   MoeLayerConfig config;  // `weights` is left as it is: the tensors tell
-  // Layer l has experts if l >= first, (l + phase) % period == 0 and it is not in `dense`.
+  // Layer l has experts if first <= l <= last, (l + phase) % period == 0 and it is not in `dense`;
+  // or if it is in `only`, where that is not empty.
   int first = 0;
+  int last = std::numeric_limits<int>::max();
   int period = 1;
   int phase = 0;
   std::set<int> dense;
+  std::set<int> only;
 
   bool Contains(int layer) const;
 };

@@ -20,18 +20,24 @@ namespace {
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20;
 
+// What a tensor is called in checkpoints, and as `transformers` 5 has it in memory where that is not
+// the same.
+struct Either {
+  absl::string_view name = "";
+  absl::string_view in_memory = "";
+};
+
 // How a family calls the tensors of a layer.
 struct Names {
   absl::string_view block = "mlp";
+  absl::string_view fused_block = "mlp";  // where two tensors have all experts
   MlpNames expert = {};
+  FusedNames fused = {};
   absl::string_view shared = "shared_experts";
-  absl::string_view router = "gate";
-  absl::string_view router_bias = "";  // that is added to scores for the choice; empty: none
-  bool alternating = false;            // rows of gate and up, in tensors of all experts
+  Either router = {"gate.weight"};
+  Either router_bias = {};   // that is added to scores for the choice; empty: none
+  bool alternating = false;  // rows of gate and up, in tensors of all experts
 };
-
-// The block that the experts of any family are in where two tensors have them all.
-constexpr absl::string_view kFusedBlock = "mlp";
 
 Names NamesOf(ModelFamily family) {
   constexpr MlpNames kNumbered = {.gate = "w1", .up = "w3", .down = "w2"};
@@ -41,15 +47,31 @@ Names NamesOf(ModelFamily family) {
     case ModelFamily::kMinimaxM2:
       return {.block = "block_sparse_moe",
               .expert = kNumbered,
-              .router_bias = "e_score_correction_bias"};
+              .router_bias = {"e_score_correction_bias"}};
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Next:
       return {.shared = "shared_expert"};
     case ModelFamily::kDeepseekV3:
     case ModelFamily::kGlm4Moe:
-      return {.router_bias = "gate.e_score_correction_bias"};
+    case ModelFamily::kKimiK2:
+      return {.router_bias = {"gate.e_score_correction_bias"}};
     case ModelFamily::kGptOss:
-      return {.router = "router", .alternating = true};
+      return {.router = {"router.weight"}, .alternating = true};
+    case ModelFamily::kGraniteMoe:
+      return {.block = "block_sparse_moe",
+              .fused_block = "block_sparse_moe",
+              .fused = {.gate_up = "input_linear.weight", .down = "output_linear.weight"},
+              .router = {"router.layer.weight", "router.weight"}};
+    case ModelFamily::kErnie45Moe:
+      return {.router_bias = {"moe_statics.e_score_correction_bias",
+                              "gate.moe_statics.e_score_correction_bias"}};
+    case ModelFamily::kHunyuanV1Moe:
+      return {.shared = "shared_mlp", .router = {"gate.wg.weight"}};
+    case ModelFamily::kLlama4Text:
+      return {.block = "feed_forward",
+              .fused_block = "feed_forward",
+              .shared = "shared_expert",
+              .router = {"router.weight"}};
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kOlmoe:
     case ModelFamily::kDeepseekV2:
@@ -73,11 +95,13 @@ class MappedModelFolder final : public ModelFolder {
 
   absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const override {
     OCTET_ASSIGN_OR_RETURN(MoeLayerConfig config, config_.LayerConfig(layer));
-    if (names_.alternating && Tensors(layer).Has(absl::StrCat(kFusedGateUp, kMxfp4Blocks))) {
+    const FusedNames fused = Fused(layer);
+    if (names_.alternating && Tensors(layer).Has(absl::StrCat(fused.gate_up, kMxfp4Blocks))) {
       config.weights = GemmFormat::kMxfp4;
       return config;
     }
-    const std::string first = IsFused(layer) ? std::string(kFusedGateUp) : ExpertTensors(0).front();
+    const std::string first =
+        IsFused(layer) ? std::string(fused.gate_up) : ExpertTensors(0).front();
     config.weights = ProductsOf(Tensors(layer).Format(first));
     return config;
   }
@@ -86,16 +110,15 @@ class MappedModelFolder final : public ModelFolder {
     OCTET_ASSIGN_OR_RETURN(const MoeLayerConfig config, LayerConfig(layer));
     const LayerTensors tensors = Tensors(layer);
     MoeLayerWeights weights;
-    OCTET_ASSIGN_OR_RETURN(weights.router, tensors.Plain(absl::StrCat(names_.router, ".weight"),
+    OCTET_ASSIGN_OR_RETURN(weights.router, tensors.Plain(NameIn(tensors, names_.router),
                                                          config.num_experts, config.hidden));
     if (config.logit_bias) {
-      OCTET_ASSIGN_OR_RETURN(
-          weights.logit_bias,
-          tensors.Vector(absl::StrCat(names_.router, ".bias"), config.num_experts));
+      OCTET_ASSIGN_OR_RETURN(weights.logit_bias, tensors.Vector("router.bias", config.num_experts));
     }
-    if (!names_.router_bias.empty()) {
-      OCTET_ASSIGN_OR_RETURN(weights.router_bias,
-                             tensors.Vector(names_.router_bias, config.num_experts));
+    if (!names_.router_bias.name.empty()) {
+      OCTET_ASSIGN_OR_RETURN(
+          weights.router_bias,
+          tensors.Vector(NameIn(tensors, names_.router_bias), config.num_experts));
     }
     OCTET_ASSIGN_OR_RETURN(weights.experts, Experts(config, layer));
     OCTET_RETURN_IF_ERROR(CheckFormat(weights.experts, layer, config.weights));
@@ -119,13 +142,25 @@ class MappedModelFolder final : public ModelFolder {
     return {tensors_, folder_, absl::StrCat("layers.", layer, ".", block)};
   }
   LayerTensors Tensors(int layer) const {
-    return TensorsOf(layer, IsFused(layer) ? kFusedBlock : names_.block);
+    return TensorsOf(layer, IsFused(layer) ? names_.fused_block : names_.block);
   }
 
+  static absl::string_view NameIn(const LayerTensors& tensors, const Either& either) {
+    return tensors.Has(either.in_memory) ? either.in_memory : either.name;
+  }
+
+  // Returns the names of the two tensors that have the weights of all experts, if they do.
+  FusedNames Fused(int layer) const {
+    const LayerTensors tensors = TensorsOf(layer, names_.fused_block);
+    constexpr FusedNames kInMemory;
+    const bool in_memory = tensors.Has(kInMemory.gate_up) || tensors.Has(kInMemory.down);
+    return in_memory ? kInMemory : names_.fused;
+  }
   // Whether two tensors have the weights of all experts.
   bool IsFused(int layer) const {
-    const LayerTensors tensors = TensorsOf(layer, kFusedBlock);
-    return tensors.Has(kFusedGateUp) || tensors.Has(kFusedDown);
+    const LayerTensors tensors = TensorsOf(layer, names_.fused_block);
+    const FusedNames fused = Fused(layer);
+    return tensors.Has(fused.gate_up) || tensors.Has(fused.down);
   }
 
   // Returns the names of an expert's own tensors.
@@ -143,7 +178,9 @@ class MappedModelFolder final : public ModelFolder {
     const MlpSizes sizes = {.hidden = config.hidden, .intermediate = config.intermediate};
     if (names_.alternating) return tensors.AlternatingExperts(config.num_experts, sizes);
     OCTET_RETURN_IF_ERROR(CheckForm(config, layer));
-    if (IsFused(layer)) return Tensors(layer).RoutedExperts(config.num_experts, sizes);
+    if (IsFused(layer)) {
+      return Tensors(layer).RoutedExperts(config.num_experts, sizes, Fused(layer));
+    }
     std::vector<MlpWeights> experts;
     for (int expert = 0; expert < config.num_experts; ++expert) {
       OCTET_ASSIGN_OR_RETURN(const MlpWeights mlp,
@@ -156,8 +193,9 @@ class MappedModelFolder final : public ModelFolder {
   // Experts have tensors of their own, or two tensors have them all.
   absl::Status CheckForm(const MoeLayerConfig& config, int layer) const {
     const LayerTensors own = TensorsOf(layer, names_.block);
-    const LayerTensors fused = TensorsOf(layer, kFusedBlock);
-    const absl::string_view all = fused.Has(kFusedGateUp) ? kFusedGateUp : kFusedDown;
+    const LayerTensors fused = TensorsOf(layer, names_.fused_block);
+    const FusedNames names = Fused(layer);
+    const absl::string_view all = fused.Has(names.gate_up) ? names.gate_up : names.down;
     for (int expert = 0; expert < config.num_experts; ++expert) {
       for (const std::string& name : ExpertTensors(expert)) {
         if (!own.HasMatrix(name)) continue;
@@ -169,10 +207,10 @@ class MappedModelFolder final : public ModelFolder {
     }
     if (IsFused(layer)) return absl::OkStatus();
     OCTET_RETURN_IF_ERROR(own.WhyMissing(ExpertTensors(0).front()));
-    OCTET_RETURN_IF_ERROR(fused.WhyMissing(kFusedGateUp));
+    OCTET_RETURN_IF_ERROR(fused.WhyMissing(names.gate_up));
     return absl::NotFoundError(absl::StrCat(folder_, " has neither tensor ",
                                             own.Quoted(ExpertTensors(0).front()), " nor ",
-                                            fused.Quoted(kFusedGateUp)));
+                                            fused.Quoted(names.gate_up)));
   }
 
   // The layer has no other tensors than `weights`, such as biases.
@@ -194,7 +232,7 @@ class MappedModelFolder final : public ModelFolder {
     add_mlp(weights.shared);
     for (const MlpWeights& expert : weights.experts) add_mlp(expert);
     OCTET_RETURN_IF_ERROR(TensorsOf(layer, names_.block).CheckAllKnown(known));
-    return TensorsOf(layer, kFusedBlock).CheckAllKnown(known);
+    return TensorsOf(layer, names_.fused_block).CheckAllKnown(known);
   }
 
   // All experts' weights have scales of one format, or none has any.

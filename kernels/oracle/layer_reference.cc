@@ -190,12 +190,19 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
   std::transform(token.x.begin(), token.x.end(), x.begin(), [this](uint16_t bits) {
     return static_cast<double>(FloatFromBits(config_.dtype, bits));
   });
+  // What experts get: x, or x times its weight, and that quantized if rows are.
+  std::vector<uint16_t> given(token.x.begin(), token.x.end());
   std::vector<double> quantized = x;
+  for (size_t i = 0; config_.weighs_input && i < given.size(); ++i) {
+    given[i] =
+        BitsFromFloat(config_.dtype, FloatFromBits(config_.dtype, given[i]) * token.weights[0]);
+    quantized[i] = static_cast<double>(FloatFromBits(config_.dtype, given[i]));
+  }
   if (InfoOf(format).quantizes_rows) {
     std::vector<uint8_t> elements(token.x.size());
     std::vector<uint32_t> scales(Size(experts.ep.scale_words()));
     std::vector<float> values(token.x.size());
-    ReferenceQuantize(experts.ep, token.x, absl::MakeSpan(elements), absl::MakeSpan(scales));
+    ReferenceQuantize(experts.ep, given, absl::MakeSpan(elements), absl::MakeSpan(scales));
     Dequantize(experts.ep, elements, scales, absl::MakeSpan(values));
     quantized.assign(values.begin(), values.end());
   }
@@ -210,7 +217,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
     if (token.experts[k] < 0) continue;  // a dropped choice
     const std::vector<Bounded> out =
         Mlp(weights_.experts[Size(token.experts[k])], quantized, format, config_.swiglu);
-    const auto weight = static_cast<double>(token.weights[k]);
+    const double weight = config_.weighs_input ? 1.0 : static_cast<double>(token.weights[k]);
     for (size_t i = 0; i < y.size(); ++i) {
       const double value = weight * out[i].value;
       const double error = std::abs(weight) * out[i].error;

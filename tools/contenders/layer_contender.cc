@@ -111,8 +111,10 @@ absl::Status LibrariesLayer::Init(const LayerLibraries& libraries, absl::string_
   if (config_.weights != GemmFormat::kSame) {
     return absl::UnimplementedError("it multiplies by weights of the dtype only");
   }
-  if (config_.logit_bias || config_.expert_biases || config_.swiglu != SwiGlu()) {
-    return absl::UnimplementedError("it has no biases and no parameters of SwiGLU");
+  if (config_.logit_bias || config_.expert_biases || config_.weighs_input ||
+      config_.swiglu != SwiGlu()) {
+    return absl::UnimplementedError(
+        "it has no biases, no parameters of SwiGLU and no weights of x");
   }
   OCTET_ASSIGN_OR_RETURN(Contender * exchange, found);
   if (exchange->is_strategy()) {

@@ -44,6 +44,19 @@ MoeLayerConfig ModelShape(ModelFamily family) {
       config.swiglu = {.alpha = 1.702F, .limit = 7.0F, .up_offset = 1.0F};
       return config;
     }
+    case ModelFamily::kKimiK2:
+      return shape(384, 8, 7168, 2048, 2048);
+    case ModelFamily::kGraniteMoe:
+      return shape(40, 8, 1536, 512, 0);  // 3.0 3B-A800M
+    case ModelFamily::kErnie45Moe:
+      return shape(64, 6, 2560, 1536, 3072);  // 21B-A3B
+    case ModelFamily::kHunyuanV1Moe:
+      return shape(64, 8, 4096, 3072, 3072);  // A13B
+    case ModelFamily::kLlama4Text: {
+      MoeLayerConfig config = shape(16, 1, 5120, 8192, 8192);  // Scout
+      config.weighs_input = true;
+      return config;
+    }
     case ModelFamily::kDeepseekV3:
       break;
   }
@@ -69,7 +82,19 @@ RouterConfig ModelRouter(ModelFamily family, int num_experts) {
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen3Next:
     case ModelFamily::kGptOss:
+    case ModelFamily::kGraniteMoe:
+    case ModelFamily::kErnie45Moe:
+    case ModelFamily::kHunyuanV1Moe:
       router.normalize = true;
+      break;
+    case ModelFamily::kLlama4Text:
+      router.scores = RouterScores::kSigmoid;
+      break;
+    case ModelFamily::kKimiK2:
+      router.scores = RouterScores::kSigmoid;
+      router.normalize = true;
+      router.normalize_epsilon = 1e-20F;
+      router.scaling = 2.827F;
       break;
     case ModelFamily::kMinimaxM2:
       router.scores = RouterScores::kSigmoid;

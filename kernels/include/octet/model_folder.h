@@ -25,8 +25,13 @@ enum class ModelFamily {
   kGlm4Moe,
   kMinimaxM2,
   kQwen3Next,
+  kKimiK2,
+  kGraniteMoe,
+  kErnie45Moe,
+  kHunyuanV1Moe,
+  kLlama4Text,
 };
-// The names are those of config.json's model_type.
+// The names are those of config.json's model_type; llama4 has one of llama4_text in it.
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily);
 
 // A model folder, opened. Its files stay mapped, and nothing of them is read before it is needed.

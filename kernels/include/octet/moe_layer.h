@@ -112,6 +112,9 @@ struct MoeLayerConfig {
   // becomes, with the strategy kHighThroughput.
   int capacity_rows = 0;
   LoadOptions loads = {};  // MoeLayer::Loads; within a node
+  // A token's weight multiplies x, rounded to the dtype, before its expert takes it, and not what
+  // the expert makes of it. Needs topk 1; kLaunches, which kAuto then becomes.
+  bool weighs_input = false;
 
   bool operator==(const MoeLayerConfig&) const = default;
 };

@@ -54,6 +54,32 @@ TEST_F(MoeLayerTest, BiasesAndParametersOfSwiGlu) {
   RunAndCheck({20, 3}, config);
 }
 
+TEST_F(MoeLayerTest, WeightsOfTheInput) {
+  MoeLayerConfig config = Config();
+  config.topk = 1;
+  config.weighs_input = true;
+  config.router = {.scores = RouterScores::kSigmoid};
+  config.shared_intermediate = 48;
+  for (const Strategy strategy : {Strategy::kHighThroughput, Strategy::kLowLatency}) {
+    config.strategy = strategy;
+    RunAndCheck({9, 0, 5}, config);
+  }
+  config.strategy = Strategy::kAuto;
+  config.dtype = DType::kFloat16;
+  config.max_tokens_per_rank = 20;
+  RunAndCheck({20, 3}, config);
+  config.dtype = DType::kBFloat16;
+  config.weights = GemmFormat::kFp8;
+  RunAndCheck({20, 3}, config);
+  config.topk = 2;
+  EXPECT_THAT(std::string(Validate(config, 2).message()),
+              HasSubstr("topk is 2; with weighs_input it must be 1"));
+  config.topk = 1;
+  config.max_tokens_per_rank = 4;
+  config.path = LayerPath::kDecode;
+  EXPECT_THAT(std::string(Validate(config, 2).message()), HasSubstr("weights of x"));
+}
+
 TEST_F(MoeLayerTest, OnlyLaunchesHaveBiasesAndMxfp4) {
   MakeNode(2);
   if (IsSkipped() || node_ == nullptr) return;

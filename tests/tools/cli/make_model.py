@@ -1,5 +1,5 @@
 """Writes a small model folder with random weights: config.json and *.safetensors, with the names
-and types that transformers gives a Mixture-of-Experts model of one of ten families.
+and types that transformers gives a Mixture-of-Experts model of one of FAMILIES.
 
     make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8|int4] ...
     make_model.py FOLDER --experts_as=fused|transposed ...
@@ -24,13 +24,16 @@ from safetensors_file import (BLOCK, INDEX, OTHER_SCALES, SCALES, Tensor, packed
                               quantized_by, tensor, write_folder)
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
-            "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next")
+            "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next", "kimi_k2", "granitemoe",
+            "ernie4_5_moe", "hunyuan_v1_moe", "llama4_text")
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16",
          "fp8_tensor": "BF16", "fp8_rows": "BF16", "int4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
            "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
            "gpt_oss": "GptOss", "glm4_moe": "Glm4Moe", "minimax_m2": "MiniMaxM2",
-           "qwen3_next": "Qwen3Next"}
+           "qwen3_next": "Qwen3Next", "kimi_k2": "DeepseekV3", "granitemoe": "GraniteMoe",
+           "ernie4_5_moe": "Ernie4_5_Moe", "hunyuan_v1_moe": "HunYuanMoEV1",
+           "llama4_text": "Llama4"}
 NUMBERED = ("mixtral", "minimax_m2")  # w1, w2 and w3 in block_sparse_moe
 SHARED_GATE = ("qwen2_moe", "qwen3_next")
 EXPERTS_AS = ("each", "fused", "transposed")
@@ -41,12 +44,17 @@ MX_BLOCK = 32  # numbers that share a scale
 
 def is_deepseek(family):
     """GLM is, but for the numbers."""
-    return family.startswith("deepseek") or family == "glm4_moe"
+    return family.startswith("deepseek") or family in ("glm4_moe", "kimi_k2")
 
 
 def is_noaux(family):
     """A bias is added to scores for the choice, which are sigmoids."""
-    return family in ("deepseek_v3", "glm4_moe", "minimax_m2")
+    return family in ("deepseek_v3", "glm4_moe", "minimax_m2", "kimi_k2")
+
+
+def only_fused(family):
+    """Checkpoints have two tensors of all experts."""
+    return family in ("gpt_oss", "granitemoe", "llama4_text")
 
 
 def first_sparse_layer(options):
@@ -79,10 +87,24 @@ def config_of(options):
             KINDS[options.dtype]],
         "vocab_size": 32,
     }
-    if family in (*NUMBERED, "gpt_oss"):
+    if family in (*NUMBERED, "gpt_oss", "granitemoe"):
         config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts}
         if family == "minimax_m2":
             config |= {"scoring_func": "sigmoid", "use_routing_bias": True}
+    elif family == "llama4_text":
+        config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts,
+                   "num_experts_per_tok": 1, "interleave_moe_layer_step": 1}
+    elif family == "hunyuan_v1_moe":
+        config |= {"intermediate_size": options.intermediate, "num_experts": options.experts,
+                   "moe_topk": [options.topk] * options.layers}
+        del config["num_experts_per_tok"]
+    elif family == "ernie4_5_moe":
+        config |= {"intermediate_size": 2 * options.intermediate, "moe_layer_start_index": 0,
+                   "moe_intermediate_size": options.intermediate, "moe_layer_end_index": -1,
+                   "moe_num_experts": options.experts, "moe_k": options.topk,
+                   "moe_num_shared_experts": options.shared_experts, "moe_layer_interval": 1,
+                   "moe_norm_min": 1e-12, "use_bias": False}
+        del config["num_experts_per_tok"]
     elif family == "olmoe":
         config |= {"intermediate_size": options.intermediate, "num_experts": options.experts,
                    "norm_topk_prob": False}
@@ -219,6 +241,29 @@ class Weights:
                        self.random.standard_normal((options.experts, rows), np.float32))
 
 
+def add_granite(weights, prefix):
+    """Two tensors of all experts, with names of their own."""
+    options = weights.options
+    weights.plain(f"{prefix}.router.layer.weight",
+                  weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
+    for name, rows, columns in [("input_linear", 2 * options.intermediate, options.hidden),
+                                ("output_linear", options.hidden, options.intermediate)]:
+        experts = [weights.normal(rows, columns) for _ in range(options.experts)]
+        weights.plain(f"{prefix}.{name}.weight", np.stack(experts))
+
+
+def add_llama4(weights, prefix):
+    options = weights.options
+    names = ("gate_proj", "up_proj", "down_proj")
+    weights.plain(f"{prefix}.router.weight",
+                  weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
+    for name, rows, columns in [("gate_up_proj", 2 * options.intermediate, options.hidden),
+                                ("down_proj", options.hidden, options.intermediate)]:
+        experts = [weights.normal(rows, columns).T for _ in range(options.experts)]
+        weights.plain(f"{prefix}.experts.{name}", np.stack(experts))
+    weights.mlp(f"{prefix}.shared_expert", names, options.intermediate)
+
+
 def add_layer(weights, layer):
     options, family = weights.options, weights.options.family
     fused = options.experts_as != "each"
@@ -226,6 +271,12 @@ def add_layer(weights, layer):
     prefix = f"model.layers.{layer}"
     for norm in ("input_layernorm", "post_attention_layernorm"):
         weights.plain(f"{prefix}.{norm}.weight", np.ones(options.hidden))
+    if family == "granitemoe":
+        add_granite(weights, prefix + ".block_sparse_moe")
+        return
+    if family == "llama4_text":
+        add_llama4(weights, prefix + ".feed_forward")
+        return
     prefix += ".block_sparse_moe" if family in NUMBERED and not fused else ".mlp"
     if layer < first_sparse_layer(options):
         weights.mlp(prefix, names, 2 * options.intermediate)
@@ -237,8 +288,13 @@ def add_layer(weights, layer):
                       weights.random.standard_normal(options.experts, np.float32))
         weights.alternating(f"{prefix}.experts")
         return
-    weights.plain(f"{prefix}.gate.weight",
+    router = "gate.wg" if family == "hunyuan_v1_moe" else "gate"
+    weights.plain(f"{prefix}.{router}.weight",
                   weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
+    if family == "ernie4_5_moe":
+        bias = weights.random.standard_normal((1, options.experts), np.float32)
+        weights.tensors[f"{prefix}.moe_statics.e_score_correction_bias"] = Tensor(
+            "F32", bias * np.float32(BIAS_SPREAD))
     if is_noaux(family):
         bias = weights.random.standard_normal(options.experts, np.float32)
         owner = prefix if family == "minimax_m2" else f"{prefix}.gate"
@@ -253,7 +309,9 @@ def add_layer(weights, layer):
     if family in SHARED_GATE:
         weights.mlp(f"{prefix}.shared_expert", names, shared)
         weights.plain(f"{prefix}.shared_expert_gate.weight", weights.normal(1, options.hidden))
-    elif is_deepseek(family) and shared:
+    elif family == "hunyuan_v1_moe":
+        weights.mlp(f"{prefix}.shared_mlp", names, options.intermediate)
+    elif (is_deepseek(family) or family == "ernie4_5_moe") and shared:
         weights.mlp(f"{prefix}.shared_experts", names, shared)
 
 
@@ -310,10 +368,10 @@ def parse(arguments=None):
         parser.error(f"{options.family} has a shared expert")
     if (options.dtype == "mxfp4") > (options.family == "gpt_oss"):
         parser.error("only gpt_oss has mxfp4")
-    if options.family == "gpt_oss" and (options.dtype == "fp8" or options.experts_as != "each"):
-        parser.error("gpt_oss has its own form of experts")
+    if only_fused(options.family) and (options.dtype == "fp8" or options.experts_as != "each"):
+        parser.error(f"{options.family} has its own form of experts")
     if options.dtype in ("fp8_tensor", "fp8_rows", "int4") and (
-            options.experts_as != "each" or options.family == "gpt_oss"):
+            options.experts_as != "each" or only_fused(options.family)):
         parser.error(f"{options.dtype} is of experts that have tensors of their own")
     if options.dtype == "fp8" and options.experts_as != "each" and options.intermediate % BLOCK:
         parser.error(f"--intermediate must be a multiple of {BLOCK}, or gate and up share scales")

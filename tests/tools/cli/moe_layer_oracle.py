@@ -68,8 +68,11 @@ class Router:
 
 def router_of(config):
     family = config["model_type"]
-    if family in ("mixtral", "gpt_oss"):  # a softmax over the chosen ones is such a one
+    # A softmax over the chosen ones is such a one.
+    if family in ("mixtral", "gpt_oss", "granitemoe", "ernie4_5_moe", "hunyuan_v1_moe"):
         return Router(normalize=True)
+    if family == "llama4_text":
+        return Router(sigmoid=True)
     if family == "minimax_m2":
         return Router(sigmoid=True, normalize=True)
     if family in ("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next"):
@@ -79,7 +82,7 @@ def router_of(config):
                       top_groups=config.get("topk_group", 1),
                       normalize=config.get("norm_topk_prob", True),
                       scaling=config.get("routed_scaling_factor", 1.0))
-    third = family == "deepseek_v3"
+    third = family in ("deepseek_v3", "kimi_k2")
     grouped = third or config.get("topk_method", "greedy") != "greedy"
     return Router(sigmoid=third, two_best=third, epsilon=1e-20,
                   groups=config.get("n_group", 8) if grouped else 1,
@@ -98,13 +101,21 @@ class Layer:
         self.files = Folder(folder)
         self.fused = f"model.layers.{layer}.mlp.experts.gate_up_proj" in self.files
         self.numbered = self.family in ("mixtral", "minimax_m2")
-        block = "block_sparse_moe" if self.numbered and not self.fused else "mlp"
+        block = {"granitemoe": "block_sparse_moe", "llama4_text": "feed_forward"}.get(
+            self.family, "block_sparse_moe" if self.numbered and not self.fused else "mlp")
         self.prefix = f"model.layers.{layer}.{block}."
         gpt_oss = self.family == "gpt_oss"
-        gate = "router" if gpt_oss else "gate"
-        router = self.files.load(self.prefix + gate + ".weight")
-        self.dtype = "fp16" if router.kind == "F16" else "bf16"
-        self.router = self.rounded(gate + ".weight")
+        self.weighs_input = self.family == "llama4_text"
+        # Tensors of all experts: in checkpoints, or as transformers has them in memory.
+        self.fused_names = ("experts.gate_up_proj", "experts.down_proj")
+        if self.prefix + "input_linear.weight" in self.files:
+            self.fused_names = ("input_linear.weight", "output_linear.weight")
+        self.fused = self.prefix + self.fused_names[0] in self.files
+        gate = next(name for name in ("gate.weight", "router.weight", "router.layer.weight",
+                                      "gate.wg.weight") if self.prefix + name in self.files)
+        self.dtype = {"float16": "fp16"}.get(config.get("dtype", config.get("torch_dtype")),
+                                             "bf16")
+        self.router = self.rounded(gate)
         self.logit_bias = (self.files.values(self.prefix + "router.bias").astype(np.float64)
                            if gpt_oss else 0.0)
         # Of gate and up: alpha, limit, what is added to up.
@@ -112,11 +123,13 @@ class Layer:
         self.alternating = gpt_oss
         self.mxfp4 = self.prefix + "experts.down_proj_blocks" in self.files
         self.experts, self.hidden = self.router.shape
-        self.topk = config["num_experts_per_tok"]
-        bias = {"deepseek_v3": "gate.", "glm4_moe": "gate.", "minimax_m2": ""}.get(self.family)
-        self.bias = (np.zeros(self.experts) if bias is None else self.files.values(
-            f"{self.prefix}{bias}e_score_correction_bias").astype(np.float64))
-        down = self.prefix + "experts.down_proj" if self.fused else self.name(0, "down")
+        topk = config.get("moe_k", config.get("moe_topk", config.get("num_experts_per_tok")))
+        self.topk = topk[0] if isinstance(topk, list) else topk
+        bias = [name for name in (self.prefix + owner + "e_score_correction_bias" for owner in (
+            "", "gate.", "moe_statics.", "gate.moe_statics.")) if name in self.files]
+        self.bias = (self.files.values(bias[0]).astype(np.float64).reshape(-1) if bias
+                     else np.zeros(self.experts))
+        down = self.prefix + self.fused_names[1] if self.fused else self.name(0, "down")
         # FP8 with a scale for each row, and INT4, become the dtype.
         self.stored_fp8 = (not gpt_oss and down in self.files
                            and self.files.load(down).kind == "F8_E4M3"
@@ -125,10 +138,13 @@ class Layer:
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
         self.shared_prefix = {"qwen2_moe": "shared_expert", "qwen3_next": "shared_expert",
                               "deepseek_v2": "shared_experts", "deepseek_v3": "shared_experts",
-                              "glm4_moe": "shared_experts"}.get(self.family)
+                              "glm4_moe": "shared_experts", "kimi_k2": "shared_experts",
+                              "ernie4_5_moe": "shared_experts", "llama4_text": "shared_expert",
+                              "hunyuan_v1_moe": "shared_mlp"}.get(self.family)
         if self.shared_prefix and f"{self.prefix}{self.shared_prefix}.up_proj.weight" \
                 not in self.files:
-            if self.shared_prefix == "shared_expert" or config.get("n_shared_experts"):
+            if self.shared_prefix in ("shared_expert", "shared_mlp") \
+                    or config.get("n_shared_experts") or config.get("moe_num_shared_experts"):
                 raise Damaged(f"{folder}: layer {layer} has no shared expert")
             self.shared_prefix = None
 
@@ -150,8 +166,7 @@ class Layer:
     @functools.cached_property
     def all_experts(self):
         """gate with up, [E][2 I][H], and down, [E][H][I], where two tensors have all experts."""
-        gate_up, down = [self.files.values(f"{self.prefix}experts.{name}")
-                         for name in ("gate_up_proj", "down_proj")]
+        gate_up, down = [self.files.values(self.prefix + name) for name in self.fused_names]
         if gate_up.shape[1:] == (self.hidden, self.hidden):  # down tells, which is not square
             transposed = down.shape[2] == self.hidden
         else:
@@ -205,7 +220,7 @@ class Layer:
     def shared_gate(self):
         """[1][H], or None."""
         name = "shared_expert_gate.weight"
-        return self.rounded(name) if self.shared_prefix == "shared_expert" else None
+        return self.rounded(name) if self.prefix + name in self.files else None
 
 
 # ---- The router
@@ -367,18 +382,25 @@ def network(layer, x, weights, row_weight, fp8=False, biases=(0.0, 0.0, 0.0), sw
     return biased(product(h, weights[2], fp8, again), biases[2]).rounded(unit, smallest)
 
 
-def layer_output(layer, x, ids, topk_weights):
-    """What y must be."""
+def layer_output(layer, x, ids, topk_weights, rounds=True):
+    """What y must be. `rounds`: x times its weight is rounded where experts get that."""
     unit, smallest = UNIT[layer.dtype], SMALLEST[layer.dtype]
     zero = np.zeros((len(x), layer.hidden))
     value, error, variance = zero.copy(), zero.copy(), zero.copy()
     magnitude, squares = zero.copy(), zero.copy()
     for expert in np.unique(ids):
         token, k = np.nonzero(ids == expert)
-        weight = np.abs(topk_weights[token, k].astype(np.float64))[:, None]
-        part = network(layer, x[token], layer.expert(expert), weight, layer.fp8,
+        if layer.weighs_input:  # in float32, then rounded to the dtype
+            given = x[token] * topk_weights[token, k][:, None]
+            if rounds:
+                given = layer.in_dtype(given.astype(np.float32))
+            weights = np.ones(len(token))
+        else:
+            given, weights = x[token], topk_weights[token, k].astype(np.float64)
+        weight = np.abs(weights)[:, None]
+        part = network(layer, given, layer.expert(expert), weight, layer.fp8,
                        layer.biases(expert), layer.swiglu)
-        value[token] += topk_weights[token, k].astype(np.float64)[:, None] * part.value
+        value[token] += weights[:, None] * part.value
         error[token] += weight * part.error
         variance[token] += weight ** 2 * part.variance
         magnitude[token] += weight * (np.abs(part.value) + part.error)

@@ -45,6 +45,7 @@ BLOCK_LIMIT = 1e-4  # of the float32 block, relative to its root mean square
 DIFFERENT_CHOICES = 0.01
 LOGIT_SPREAD = 2.0
 GATE_SPREAD = 4.0  # of gpt-oss
+CONFIGS = {"llama4_text": "Llama4TextConfig"}
 
 if not MISSING:
     import numpy as np
@@ -62,6 +63,7 @@ def cases(sizes):
     common = {"hidden_size": hidden, "num_hidden_layers": 1, "vocab_size": 64,
               "num_attention_heads": 4, "num_key_value_heads": 4,
               "num_experts_per_tok": sizes.topk, "max_position_embeddings": 128}
+    numbers = {name: size for name, size in common.items() if name != "num_experts_per_tok"}
     plain = common | {"intermediate_size": intermediate}
     apart = common | {"moe_intermediate_size": intermediate, "intermediate_size": 2 * intermediate}
     qwen = apart | {"num_experts": sizes.experts, "decoder_sparse_step": 1, "mlp_only_layers": []}
@@ -92,6 +94,17 @@ def cases(sizes):
         ("glm4_moe", "groups", glm | {"n_group": 4, "topk_group": 2,
                                       "routed_scaling_factor": 1.0}),
         ("minimax_m2", "", plain | {"num_local_experts": sizes.experts, "head_dim": hidden // 4}),
+        ("granitemoe", "", plain | {"num_local_experts": sizes.experts}),
+        ("ernie4_5_moe", "", numbers | {
+            "moe_k": sizes.topk, "moe_intermediate_size": intermediate,
+            "intermediate_size": 2 * intermediate, "moe_num_experts": sizes.experts,
+            "moe_num_shared_experts": 2, "moe_layer_start_index": 0}),
+        ("hunyuan_v1_moe", "", numbers | {
+            "moe_topk": sizes.topk, "intermediate_size": intermediate,
+            "num_experts": sizes.experts, "head_dim": hidden // 4}),
+        ("llama4_text", "", plain | {"num_local_experts": sizes.experts, "num_experts_per_tok": 1,
+                                     "intermediate_size_mlp": intermediate,
+                                     "head_dim": hidden // 4}),
         ("qwen3_next", "", qwen | {"shared_expert_intermediate_size": intermediate,
                                    "norm_topk_prob": True, "head_dim": hidden // 4,
                                    "layer_types": ["full_attention"]}),
@@ -110,7 +123,7 @@ class OctetFailed(Exception):
 
 def block_of(model):
     layer = model.model.layers[0]
-    for name in ("mlp", "block_sparse_moe"):
+    for name in ("mlp", "block_sparse_moe", "feed_forward"):
         block = getattr(layer, name, None)
         if block is not None and hasattr(block, "experts"):
             return block
@@ -125,9 +138,9 @@ def fill(block, generator):
             values = 0.2 * torch.rand(tensor.shape, generator=generator)
         elif tensor.dim() >= 2:  # all experts may be one tensor
             values = torch.randn(tensor.shape, generator=generator) / tensor.shape[-1] ** 0.5
-            if name in ("gate.weight", "router.weight"):
+            if name in ("gate.weight", "router.weight", "gate.wg.weight"):
                 values *= LOGIT_SPREAD
-            elif name.endswith("gate_up_proj") and hasattr(block, "router"):
+            elif name.endswith("gate_up_proj") and hasattr(block.experts, "gate_up_proj_bias"):
                 # gpt-oss: [E][H][2 I], and numbers beyond its limit of 7 among them.
                 values *= GATE_SPREAD * (tensor.shape[-1] / tensor.shape[-2]) ** 0.5
             elif name.endswith("_bias"):
@@ -150,7 +163,7 @@ def make_model(family, members, seed):
     name = CLASSES[family]
     if not hasattr(transformers, name + "ForCausalLM"):
         raise Skipped(f"transformers {transformers.__version__} has no {name}ForCausalLM")
-    config = getattr(transformers, name + "Config")(**members)
+    config = getattr(transformers, CONFIGS.get(family, name + "Config"))(**members)
     torch.manual_seed(seed)
     model = getattr(transformers, name + "ForCausalLM")(config).eval()
     block = block_of(model)
@@ -250,7 +263,7 @@ def specification(layer, x):
     scores, _ = oracle.scores_of(layer.router_config, x @ layer.router.T + layer.logit_bias)
     ids = oracle.choose(layer.router_config, scores + layer.bias, layer.topk)
     weights = oracle.weights_of(layer.router_config, scores, ids)
-    return oracle.layer_output(layer, x, ids, weights).value, np.sort(ids, axis=1)
+    return oracle.layer_output(layer, x, ids, weights, rounds=False).value, np.sort(ids, axis=1)
 
 
 def save(model, folder):

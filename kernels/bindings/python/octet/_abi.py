@@ -431,6 +431,7 @@ class octet_layer_config(Sized):
         ("placement_slots", c_int32),
         ("count_loads", c_int32),
         ("load_window", c_int32),
+        ("weighs_input", c_int32),
     ]
 
 

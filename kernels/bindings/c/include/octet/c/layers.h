@@ -143,6 +143,7 @@ typedef struct octet_layer_config {
   int32_t placement_slots;
   int32_t count_loads;
   int32_t load_window;
+  int32_t weighs_input;  // a token's weight multiplies x, not what its expert makes of it; topk 1
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
