@@ -16,7 +16,8 @@ namespace octet {
 namespace {
 
 // Of names: of most folders; of some; of models that see images, too.
-constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model."};
+constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model.",
+                                           "model.language_model."};
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
 // The tensors of a matrix that is not computed with, and of which none changes what the matrix is:

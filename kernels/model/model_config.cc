@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -20,7 +21,8 @@ namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
-constexpr absl::string_view kLlama4 = "llama4";
+// Models that see images, too, which have that of the text in a member.
+constexpr absl::string_view kWithText[] = {"llama4", "qwen3_5_moe"};
 constexpr absl::string_view kTextConfig = "text_config";
 
 using Reader = JsonReader;
@@ -84,6 +86,16 @@ absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared, bool no
   layers.phase = 1;
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> dense, reader.Naturals("mlp_only_layers"));
   layers.dense.insert(dense.begin(), dense.end());
+  return layers;
+}
+
+// As Qwen3-Next, but that all layers have experts, and weights are normalised, whatever the file says.
+absl::StatusOr<ExpertLayers> ReadQwen35(const Reader& reader) {
+  OCTET_ASSIGN_OR_RETURN(const ExpertLayers next,
+                         ReadQwen(reader, /*shared=*/true, /*normalize=*/true));
+  ExpertLayers layers;
+  layers.config = next.config;
+  layers.config.router.normalize = true;
   return layers;
 }
 
@@ -251,6 +263,8 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
       return ReadQwen(reader, /*shared=*/false, /*normalize=*/false);
     case ModelFamily::kQwen3Next:
       return ReadQwen(reader, /*shared=*/true, /*normalize=*/true);
+    case ModelFamily::kQwen35MoeText:
+      return ReadQwen35(reader);
     case ModelFamily::kOlmoe:
       return ReadOlmoe(reader);
     case ModelFamily::kDeepseekV2:
@@ -317,10 +331,9 @@ absl::StatusOr<ModelConfig> ModelConfig::Parse(absl::string_view text, absl::str
   ModelConfig config;
   config.origin = std::string(origin);
   OCTET_ASSIGN_OR_RETURN(const std::string outer_type, whole.String("model_type"));
-  // What sees images, too, has the model of the text in it.
-  OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> part, outer_type == kLlama4
-                                                               ? whole.Object(kTextConfig)
-                                                               : std::optional<Reader>());
+  const bool nested = absl::c_linear_search(kWithText, outer_type);
+  OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> part,
+                         nested ? whole.Object(kTextConfig) : std::optional<Reader>());
   const Reader& reader = part.has_value() ? *part : whole;
   OCTET_ASSIGN_OR_RETURN(const std::string type, reader.String("model_type"));
   const absl::StatusOr<ModelFamily> family = ParseEnum<ModelFamily>("model_type", type);
@@ -347,14 +360,22 @@ absl::StatusOr<MoeLayerConfig> ModelConfig::LayerConfig(int layer) const {
 
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
   static constexpr EnumEntry<ModelFamily> kTable[] = {
-      {ModelFamily::kMixtral, "mixtral"},         {ModelFamily::kQwen2Moe, "qwen2_moe"},
-      {ModelFamily::kQwen3Moe, "qwen3_moe"},      {ModelFamily::kOlmoe, "olmoe"},
-      {ModelFamily::kDeepseekV2, "deepseek_v2"},  {ModelFamily::kDeepseekV3, "deepseek_v3"},
-      {ModelFamily::kGptOss, "gpt_oss"},          {ModelFamily::kGlm4Moe, "glm4_moe"},
-      {ModelFamily::kMinimaxM2, "minimax_m2"},    {ModelFamily::kQwen3Next, "qwen3_next"},
-      {ModelFamily::kKimiK2, "kimi_k2"},          {ModelFamily::kGraniteMoe, "granitemoe"},
-      {ModelFamily::kErnie45Moe, "ernie4_5_moe"}, {ModelFamily::kHunyuanV1Moe, "hunyuan_v1_moe"},
-      {ModelFamily::kLlama4Text, "llama4_text"}};
+      {ModelFamily::kMixtral, "mixtral"},
+      {ModelFamily::kQwen2Moe, "qwen2_moe"},
+      {ModelFamily::kQwen3Moe, "qwen3_moe"},
+      {ModelFamily::kOlmoe, "olmoe"},
+      {ModelFamily::kDeepseekV2, "deepseek_v2"},
+      {ModelFamily::kDeepseekV3, "deepseek_v3"},
+      {ModelFamily::kGptOss, "gpt_oss"},
+      {ModelFamily::kGlm4Moe, "glm4_moe"},
+      {ModelFamily::kMinimaxM2, "minimax_m2"},
+      {ModelFamily::kQwen3Next, "qwen3_next"},
+      {ModelFamily::kKimiK2, "kimi_k2"},
+      {ModelFamily::kGraniteMoe, "granitemoe"},
+      {ModelFamily::kErnie45Moe, "ernie4_5_moe"},
+      {ModelFamily::kHunyuanV1Moe, "hunyuan_v1_moe"},
+      {ModelFamily::kLlama4Text, "llama4_text"},
+      {ModelFamily::kQwen35MoeText, "qwen3_5_moe_text"}};
   return kTable;
 }
 

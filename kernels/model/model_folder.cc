@@ -50,6 +50,7 @@ Names NamesOf(ModelFamily family) {
               .router_bias = {"e_score_correction_bias"}};
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35MoeText:
       return {.shared = "shared_expert"};
     case ModelFamily::kDeepseekV3:
     case ModelFamily::kGlm4Moe:

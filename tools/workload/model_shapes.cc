@@ -27,6 +27,11 @@ MoeLayerConfig ModelShape(ModelFamily family) {
       config.shared_gate = true;
       return config;
     }
+    case ModelFamily::kQwen35MoeText: {
+      MoeLayerConfig config = shape(512, 10, 4096, 1024, 1024);  // 397B-A17B
+      config.shared_gate = true;
+      return config;
+    }
     case ModelFamily::kGlm4Moe:
       return shape(160, 8, 5120, 1536, 1536);  // GLM-4.5
     case ModelFamily::kMinimaxM2:
@@ -81,6 +86,7 @@ RouterConfig ModelRouter(ModelFamily family, int num_experts) {
     case ModelFamily::kMixtral:
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35MoeText:
     case ModelFamily::kGptOss:
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kErnie45Moe:

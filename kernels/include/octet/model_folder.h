@@ -30,8 +30,10 @@ enum class ModelFamily {
   kErnie45Moe,
   kHunyuanV1Moe,
   kLlama4Text,
+  kQwen35MoeText,
 };
-// The names are those of config.json's model_type; llama4 has one of llama4_text in it.
+// The names are those of config.json's model_type. Folders of llama4 and qwen3_5_moe, which see
+// images, too, have one of llama4_text and qwen3_5_moe_text in them.
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily);
 
 // A model folder, opened. Its files stay mapped, and nothing of them is read before it is needed.

@@ -251,5 +251,31 @@ TEST(ModelFolderTest, Llama4) {
               HasSubstr("text_config must be an object"));
 }
 
+TEST(ModelFolderTest, Qwen35) {
+  Model model = Qwen2();
+  Json text = model.config;
+  text["model_type"] = "qwen3_5_moe_text";
+  text["mlp_only_layers"] = {0};  // without a meaning in this family
+  model.config = {{"model_type", "qwen3_5_moe"}, {"text_config", text}};
+  for (FileTensor tensor : model.List()) {
+    model.tensors.erase(tensor.name);
+    tensor.name = "model.language_model." + tensor.name.substr(tensor.name.find("layers."));
+    model.Add(tensor);
+  }
+  const TestFolder files;
+  const auto folder = Open(model, files);
+  ASSERT_OK(folder.status());
+  const auto config = (*folder)->LayerConfig(0);
+  ASSERT_OK(config.status());
+  EXPECT_EQ(config->router, RouterConfig{.normalize = true});
+  EXPECT_TRUE(config->shared_gate);
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_OK(weights.status());
+  const std::string block = "model.language_model.layers.0.mlp.";
+  ExpectIs(weights->router, model, block + "gate.weight");
+  ExpectIs(weights->experts[1], model, block + "experts.1");
+  ExpectIs(weights->shared_gate, model, block + "shared_expert_gate.weight");
+}
+
 }  // namespace
 }  // namespace octet

@@ -25,7 +25,7 @@ from safetensors_file import (BLOCK, INDEX, OTHER_SCALES, SCALES, Tensor, packed
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
             "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next", "kimi_k2", "granitemoe",
-            "ernie4_5_moe", "hunyuan_v1_moe", "llama4_text")
+            "ernie4_5_moe", "hunyuan_v1_moe", "llama4_text", "qwen3_5_moe_text")
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16",
          "fp8_tensor": "BF16", "fp8_rows": "BF16", "int4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
@@ -33,9 +33,9 @@ CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe
            "gpt_oss": "GptOss", "glm4_moe": "Glm4Moe", "minimax_m2": "MiniMaxM2",
            "qwen3_next": "Qwen3Next", "kimi_k2": "DeepseekV3", "granitemoe": "GraniteMoe",
            "ernie4_5_moe": "Ernie4_5_Moe", "hunyuan_v1_moe": "HunYuanMoEV1",
-           "llama4_text": "Llama4"}
+           "llama4_text": "Llama4", "qwen3_5_moe_text": "Qwen3_5Moe"}
 NUMBERED = ("mixtral", "minimax_m2")  # w1, w2 and w3 in block_sparse_moe
-SHARED_GATE = ("qwen2_moe", "qwen3_next")
+SHARED_GATE = ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
 EXPERTS_AS = ("each", "fused", "transposed")
 LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
 BIAS_SPREAD = 0.1

@@ -69,7 +69,8 @@ class Router:
 def router_of(config):
     family = config["model_type"]
     # A softmax over the chosen ones is such a one.
-    if family in ("mixtral", "gpt_oss", "granitemoe", "ernie4_5_moe", "hunyuan_v1_moe"):
+    if family in ("mixtral", "gpt_oss", "granitemoe", "ernie4_5_moe", "hunyuan_v1_moe",
+                  "qwen3_5_moe_text"):
         return Router(normalize=True)
     if family == "llama4_text":
         return Router(sigmoid=True)
@@ -137,6 +138,7 @@ class Layer:
                                 or self.files.load(down + OTHER_SCALES).array.size == 1))
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
         self.shared_prefix = {"qwen2_moe": "shared_expert", "qwen3_next": "shared_expert",
+                              "qwen3_5_moe_text": "shared_expert",
                               "deepseek_v2": "shared_experts", "deepseek_v3": "shared_experts",
                               "glm4_moe": "shared_experts", "kimi_k2": "shared_experts",
                               "ernie4_5_moe": "shared_experts", "llama4_text": "shared_expert",

@@ -45,7 +45,7 @@ BLOCK_LIMIT = 1e-4  # of the float32 block, relative to its root mean square
 DIFFERENT_CHOICES = 0.01
 LOGIT_SPREAD = 2.0
 GATE_SPREAD = 4.0  # of gpt-oss
-CONFIGS = {"llama4_text": "Llama4TextConfig"}
+CONFIGS = {"llama4_text": "Llama4TextConfig", "qwen3_5_moe_text": "Qwen3_5MoeTextConfig"}
 
 if not MISSING:
     import numpy as np
@@ -108,6 +108,9 @@ def cases(sizes):
         ("qwen3_next", "", qwen | {"shared_expert_intermediate_size": intermediate,
                                    "norm_topk_prob": True, "head_dim": hidden // 4,
                                    "layer_types": ["full_attention"]}),
+        ("qwen3_5_moe_text", "", apart | {"num_experts": sizes.experts, "head_dim": hidden // 4,
+                                          "shared_expert_intermediate_size": intermediate,
+                                          "layer_types": ["full_attention"]}),
     ]
 
 
