@@ -70,7 +70,7 @@ class ModelFolder:
         if not found.data:
             return None
         if found.type not in _NAMES:
-            raise Unimplemented(f"'{name}' is of FP8 or MXFP4, which NumPy has no type for")
+            raise Unimplemented(f"'{name}' is of FP8, MXFP4 or INT4, which NumPy has no type for")
         dtype = numpy.dtype(_NAMES[found.type])
         # Elements from a row to the next one, and from a column to the next one.
         row, column = (1, found.column_pitch) if found.column_pitch else (found.columns, 1)
