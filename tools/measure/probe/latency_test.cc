@@ -16,16 +16,18 @@
 namespace octet {
 namespace {
 
-constexpr int kHostBarriers = 2000;
-constexpr int kLaunches = 50;
-// Rounds of one kernel, so that its launch does not count; slow in emulation.
-constexpr uint32_t kRounds = 1000;
-constexpr uint32_t kEmulatedRounds = 20;
+// What is repeated, and how often. Emulated GPUs take their time, which says nothing.
+struct Counts {
+  int host_barriers = 2000;
+  int launches = 50;
+  uint32_t rounds = 1000;  // of one kernel, so that its launch does not count
+};
+constexpr Counts kEmulated = {.host_barriers = 100, .launches = 10, .rounds = 20};
 
 constexpr uint32_t kFlagSite = 0;
 constexpr uint32_t kBarrierSite = 1;
 
-uint32_t Rounds(const Node& node) { return node.topology().emulated() ? kEmulatedRounds : kRounds; }
+Counts CountsFor(const Node& node) { return node.topology().emulated() ? kEmulated : Counts{}; }
 
 }  // namespace
 
@@ -70,24 +72,26 @@ absl::StatusOr<double> LatencyTest::EmptyLaunch() {
 }
 
 absl::StatusOr<double> LatencyTest::HostBarrier() {
+  const int barriers = CountsFor(node_).host_barriers;
   std::vector<double> us(static_cast<size_t>(node_.num_ranks()));
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(rank.Barrier());
     const absl::Time start = absl::Now();
-    for (int i = 0; i < kHostBarriers; ++i) OCTET_RETURN_IF_ERROR(rank.Barrier());
+    for (int i = 0; i < barriers; ++i) OCTET_RETURN_IF_ERROR(rank.Barrier());
     us[static_cast<size_t>(rank.rank())] =
-        absl::ToDoubleMicroseconds(absl::Now() - start) / kHostBarriers;
+        absl::ToDoubleMicroseconds(absl::Now() - start) / barriers;
     return absl::OkStatus();
   }));
   return *std::max_element(us.begin(), us.end());
 }
 
 absl::StatusOr<double> LatencyTest::CoordinatedLaunch() {
+  const int launches = CountsFor(node_).launches;
   std::vector<double> us(static_cast<size_t>(node_.num_ranks()));
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
     uint64_t* const clock = clock_.Mine(heap_->peers(rank.rank()));
     absl::Duration total;
-    for (int i = 0; i < kLaunches; ++i) {
+    for (int i = 0; i < launches; ++i) {
       OCTET_RETURN_IF_ERROR(rank.Barrier());
       const absl::Time start = absl::Now();
       OCTET_RETURN_IF_ERROR(
@@ -95,7 +99,7 @@ absl::StatusOr<double> LatencyTest::CoordinatedLaunch() {
       total += absl::Now() - start;
       OCTET_RETURN_IF_ERROR(rank.Synchronize());
     }
-    us[static_cast<size_t>(rank.rank())] = absl::ToDoubleMicroseconds(total) / kLaunches;
+    us[static_cast<size_t>(rank.rank())] = absl::ToDoubleMicroseconds(total) / launches;
     return absl::OkStatus();
   }));
   return *std::max_element(us.begin(), us.end());
@@ -139,7 +143,7 @@ absl::StatusOr<double> LatencyTest::FlagRoundTrip(int from, int to) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no link from rank ", from, " to rank ", to, " of ", ranks));
   }
-  const uint32_t rounds = Rounds(node_);
+  const uint32_t rounds = CountsFor(node_).rounds;
   // The flag only grows, across pairs.
   const uint64_t first = flag_round_;
   OCTET_ASSIGN_OR_RETURN(const double us, timer_.Time([&](Rank& rank) {
@@ -162,7 +166,7 @@ absl::StatusOr<double> LatencyTest::FlagRoundTrip(int from, int to) {
 }
 
 absl::StatusOr<double> LatencyTest::NodeBarrier() {
-  const uint32_t rounds = Rounds(node_);
+  const uint32_t rounds = CountsFor(node_).rounds;
   OCTET_ASSIGN_OR_RETURN(const double us, timer_.Time([&](Rank& rank) {
     device::NodeBarrierParams params = {};
     params.rank = rank.rank();
