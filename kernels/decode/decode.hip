@@ -171,6 +171,7 @@ Kernel PickCapacity(int tokens) {
 
 Kernel PickKernel(const DecodeVariant& variant) {
   if (variant.fp8) return PickCapacity<Fp8Weights>(variant.max_tokens);
+  if (variant.mxfp4) return PickCapacity<Mxfp4Weights>(variant.max_tokens);
   return variant.fp16 ? PickCapacity<PlainWeights<device::GemmElement::kFp16>>(variant.max_tokens)
                       : PickCapacity<PlainWeights<device::GemmElement::kBf16>>(variant.max_tokens);
 }
@@ -197,9 +198,11 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   layout.topk_weights = size(tokens * topk) * sizeof(int32_t);
   layout.chosen = layout.topk_weights + size(tokens * topk) * sizeof(float);
   const size_t choice = layout.chosen + size(num_local_experts) * sizeof(ExpertTokens);
-  const int element_bytes = variant.fp8 ? Fp8Weights::kBytes : 2;
-  const size_t ring = size(kWaves * SlotsFor(tokens, element_bytes) * kPieceRows) *
-                      size(PieceRowBytes(tokens, element_bytes));
+  constexpr int kPlainBits = 16;
+  const int small_bits = variant.mxfp4 ? Mxfp4Weights::kBits : Fp8Weights::kBits;
+  const int bits = variant.fp8 || variant.mxfp4 ? small_bits : kPlainBits;
+  const size_t ring = size(kWaves * SlotsFor(tokens, bits)) *
+                      size(SlotBytes(PieceRowBytes(tokens, bits), variant.mxfp4));
   layout.sums = Aligned(std::max(choice, ring));
   layout.entries =
       layout.sums + size(BuffersFor(tokens) * kWaves * tokens * kPieceRows) * sizeof(float);

@@ -56,6 +56,7 @@ decode::Layout LayoutOf(const MoeLayerConfig& config, int num_ranks) {
 decode::DecodeVariant VariantOf(const MoeLayerConfig& config, int num_ranks) {
   return {.fp16 = config.dtype == DType::kFloat16,
           .fp8 = config.weights == GemmFormat::kFp8,
+          .mxfp4 = config.weights == GemmFormat::kMxfp4,
           .max_tokens = config.max_tokens_per_rank * num_ranks};
 }
 
@@ -103,9 +104,9 @@ absl::Status CheckDecodes(const MoeLayerConfig& config, int num_ranks) {
     return absl::InvalidArgumentError(absl::StrCat("MoeLayerConfig::path is decode, which has no ",
                                                    what, "; it must be auto or launches"));
   };
-  if (config.weights == GemmFormat::kMxfp4) return refuse("MXFP4 weights");
-  if (config.logit_bias || config.expert_biases) return refuse("biases of router and experts");
-  if (config.swiglu != SwiGlu()) return refuse("parameters of SwiGLU");
+  if (config.weights == GemmFormat::kFp8 && config.expert_biases) {
+    return refuse("biases of experts with FP8 weights");
+  }
   if (config.weighs_input) return refuse("weights of x (weighs_input)");
   if (config.fusion != Fusion::kAuto && config.fusion != Fusion::kNone) {
     return absl::InvalidArgumentError(
@@ -218,6 +219,7 @@ decode::DecodeParams DecodePath::ParamsOf(const Rank& rank, const Call& call) co
   params.router = static_cast<const char*>(call.weights.router);
   params.logit_rows = config_.num_experts + (config_.shared_gate ? 1 : 0);
   params.route = RouteParamsOf(config_);
+  params.logit_bias = call.weights.logit_bias;
   params.logits = mine.logits.data();
   params.route.logits = mine.logits.data();
   params.route.bias = call.weights.router_bias;
@@ -229,10 +231,12 @@ decode::DecodeParams DecodePath::ParamsOf(const Rank& rank, const Call& call) co
   params.shared_gate = config_.shared_gate;
   params.routed = call.weights.routed;
   params.routed.columns = config_.intermediate;
-  const int64_t expert_bytes =
-      int64_t{config_.hidden} * config_.intermediate * (variant_.fp8 ? 1 : 2);
+  const auto expert_bytes =
+      static_cast<int64_t>(FormatOf(config_.dtype, config_.weights)
+                               .Bytes(Size(config_.hidden) * Size(config_.intermediate)));
   params.routed.first_bytes = 2 * expert_bytes;
   params.routed.second_bytes = expert_bytes;
+  params.swiglu = config_.swiglu;
   params.shared_experts = call.weights.shared;
   params.shared_experts.columns = config_.shared_intermediate;
   params.h = mine.h.data();

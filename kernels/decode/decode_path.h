@@ -50,6 +50,7 @@ class DecodePath final : private NodeClient {
   struct Weights {
     const void* router = nullptr;
     const float* router_bias = nullptr;
+    const float* logit_bias = nullptr;  // or none
     decode::Matrices routed = {};
     decode::Matrices shared = {};
   };

@@ -12,6 +12,7 @@
 #include "kernels/placement/kernels.h"
 #include "kernels/router/route.h"
 #include "octet/peers.h"
+#include "octet/swiglu.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
@@ -37,12 +38,15 @@ enum class Tag : uint32_t {
 struct Matrices {
   const char* first = nullptr;   // [experts][2 · columns][H]: gate and up alternate by eight rows
   const char* second = nullptr;  // [experts][H][columns]
-  // FP8: [experts][2 · ceil(columns / 128)][ceil(H / 128)], and
-  // [experts][ceil(H / 128)][ceil(columns / 128)].
-  const float* first_scales = nullptr;
-  const float* second_scales = nullptr;
-  int columns = 0;          // between the two products; 0: there are no such experts
-  int64_t first_bytes = 0;  // of an expert's part of `first`
+  // FP8, float: [experts][2 · ceil(columns / 128)][ceil(H / 128)], and
+  // [experts][ceil(H / 128)][ceil(columns / 128)]. MXFP4: 8-bit exponents, [experts][2 · columns] or
+  // [experts][H] rows of one for each 32 elements, padded to 16 bytes.
+  const void* first_scales = nullptr;
+  const void* second_scales = nullptr;
+  const float* first_bias = nullptr;   // [experts][2 · columns], as the rows of first; or nullptr
+  const float* second_bias = nullptr;  // [experts][H]
+  int columns = 0;                     // between the two products; 0: there are no such experts
+  int64_t first_bytes = 0;             // of an expert's part of `first`
   int64_t second_bytes = 0;
 };
 
@@ -68,15 +72,17 @@ struct DecodeParams {
   int num_tokens;            // T
   const int32_t* tokens_of;  // where T lies instead, in this GPU's memory; or nullptr
 
-  const char* router;  // [rows of logits][H] of the dtype
-  int logit_rows;      // E, and one more with a shared gate
-  float* logits;       // [all tokens][stride]
-  RouteParams route;   // the same logits; topk_idx, topk_weights: this rank's results
-  float* own_logits;   // [T][stride]
+  const char* router;       // [rows of logits][H] of the dtype
+  int logit_rows;           // E, and one more with a shared gate
+  const float* logit_bias;  // [rows of logits], or nullptr
+  float* logits;            // [all tokens][stride]
+  RouteParams route;        // the same logits; topk_idx, topk_weights: this rank's results
+  float* own_logits;        // [T][stride]
   int num_local_experts;
   placement::PlacementTable placement;  // for the tokens of all ranks
   bool shared_gate;
   Matrices routed;
+  SwiGlu swiglu;  // of the routed experts
   Matrices shared_experts;
   char* h;         // [pairs][routed.columns] of the dtype
   char* shared_h;  // [all tokens][shared_experts.columns]
@@ -86,6 +92,7 @@ struct DecodeParams {
 struct DecodeVariant {
   bool fp16 = false;
   bool fp8 = false;    // the routed experts' weights
+  bool mxfp4 = false;  // likewise
   int max_tokens = 0;  // of all ranks together
 };
 

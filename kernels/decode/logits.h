@@ -26,7 +26,8 @@ __device__ __forceinline__ void ComputeLogits(const DecodeParams& p, const Token
       logits.Compute(
           Smaller(tokens.num_all() - first, Row::kTogether),
           [&](int i) { return tokens.RowOf(first + i); },
-          [&](int i, float logit) {
+          [&](int i, float sum) {
+            const float logit = p.logit_bias == nullptr ? sum : sum + p.logit_bias[row];
             p.logits[(first + i) * p.route.stride + row] = logit;
             const int own = first + i - tokens.first_own();
             if (own >= 0 && own < tokens.num_own()) {

@@ -3,6 +3,7 @@
 #define OCTET_KERNELS_DECODE_PIECES_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "device_ops.h"
 #include "kernels/decode/kernels.h"
@@ -21,31 +22,39 @@ class PieceTokens {
 #pragma unroll
     for (int i = 0; i < kVecs; ++i) {
       const int chunk = i / W::kOperands * kGroups + RowMma::Group();
-      const int column = piece * (row_bytes / W::kBytes) + chunk * kChunkColumns +
+      const int column = piece * (row_bytes * 8 / W::kBits) + chunk * kChunkColumns +
                          i % W::kOperands * device::kElementsPerVec;
       vecs_[i] = {};
       if (row != nullptr && column < columns) {
-        vecs_[i] = *reinterpret_cast<const device::Vec16*>(row + column * 2);
+        vecs_[i] = W::InOrder(*reinterpret_cast<const device::Vec16*>(row + column * 2));
       }
     }
   }
 
-  // Adds the products with the piece of weights at `data`.
+  // Adds the products with the piece of weights at `data`, which its exponents follow, if it has any.
   __device__ __forceinline__ void Multiply(const char* data, float (&sums)[4]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       device::Vec16 bytes[RowMma::kRowParts];
+      uint32_t exponents[RowMma::kRowParts] = {};
 #pragma unroll
       for (int part = 0; part < RowMma::kRowParts; ++part) {
-        bytes[part] = *reinterpret_cast<const device::Vec16*>(
-            data + PieceOffset<row_bytes>(RowMma::Row(part), step * kGroups + RowMma::Group()));
+        const int chunk = step * kGroups + RowMma::Group();
+        const int row = RowMma::Row(part);
+        bytes[part] =
+            *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
+        if constexpr (W::kOfBlocks) {
+          const char* const of_row =
+              data + kPieceRows * row_bytes + row * (row_bytes / kChunkBytes);
+          exponents[part] = static_cast<uint8_t>(of_row[chunk]);
+        }
       }
 #pragma unroll
       for (int index = 0; index < W::kOperands; ++index) {
         device::Vec16 operands[RowMma::kRowParts];
 #pragma unroll
         for (int part = 0; part < RowMma::kRowParts; ++part) {
-          operands[part] = W::Operand(bytes[part], index);
+          operands[part] = W::Operand(bytes[part], index, exponents[part]);
         }
         RowMma::Multiply(operands, vecs_[step * W::kOperands + index], sums);
       }

@@ -22,6 +22,7 @@
 #include "kernels/decode/tokens.h"
 #include "kernels/decode/weights.h"
 #include "kernels/router/router_math.h"
+#include "octet/swiglu.h"
 
 namespace octet::decode {
 
@@ -29,8 +30,8 @@ namespace octet::decode {
 template <typename Weights, int kMost>
 class Products {
  public:
-  using StripsType = Strips<Weights::kBytes, PieceRowBytes(kMost, Weights::kBytes)>;
-  using Ring = PieceRing<PieceWalk<StripsType, kWaves>, SlotsFor(kMost, Weights::kBytes)>;
+  using StripsType = Strips<Weights, PieceRowBytes(kMost, Weights::kBits)>;
+  using Ring = PieceRing<PieceWalk<StripsType, kWaves>, SlotsFor(kMost, Weights::kBits)>;
 
   // The constructor's arguments. `sums` are those of the waves, as above.
   struct Inputs {
@@ -66,8 +67,9 @@ class Products {
         ForRows(number, entry.tokens * kPairs, [&](int i) {
           const int index = i / kPairs;
           if (!IsChosen(entry, index)) return;
-          StoreGated(buffer, GatedRows(shared) + GatedOffset(shared, entry, index), index, column,
-                     i % kPairs * 2);
+          StoreGated(shared ? SwiGlu() : p_.swiglu, SumsOf(buffer, 0, index) + i % kPairs * 2,
+                     GatedRows(shared) + GatedOffset(shared, entry, index) +
+                         (column + i % kPairs * 2) * 2);
         });
       } else {
         const int first = unit.strip * kPieceRows;
@@ -145,7 +147,7 @@ class Products {
       const bool plain = kMixed && strips_.IsShared(index);
       const Rows rows = RowsOf<phase>(index, entry);
       const Scales scales = ScalesOf<phase>(unit, entry);
-      Sums sums = {};
+      Sums sums = FirstSums<phase>(unit, index, entry, first);
 #pragma unroll 1
       for (int piece = first; piece < pieces; piece += kWaves) {
         Multiply(plain, piece, rows, scales, sums);
@@ -159,6 +161,27 @@ class Products {
       }
     }
     if (kDense && kIsSecond) PutSums(buffer, tokens_.num_all(), all);
+  }
+
+  // What a strip's sums begin with: the wave with the first piece has the biases, if there are any.
+  template <Phase phase>
+  __device__ __forceinline__ Sums FirstSums(const Unit& unit, int index, const Entry& entry,
+                                            int first) const {
+    if constexpr (!Weights::kBiased) return {};
+    constexpr bool kIsFirst = phase == Phase::kFirst;
+    Sums sums = {};
+    const float* const biases = kIsFirst ? p_.routed.first_bias : p_.routed.second_bias;
+    if (biases == nullptr || first != 0 || strips_.IsShared(index)) return sums;
+    const int rows = kIsFirst ? 2 * p_.routed.columns : p_.layout.hidden;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = unit.strip * kPieceRows + RowMma::SumRow(i);
+      const float bias =
+          row < rows ? biases[static_cast<int64_t>(entry.expert) * rows + row] : 0.0F;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) sums.of[n][i] = bias;
+    }
+    return sums;
   }
 
   // Adds the products with the next piece of the ring, which is piece `piece` of a strip. `plain`:
@@ -225,14 +248,14 @@ class Products {
     const int of_columns = groups(p_.routed.columns);
     const int of_hidden = groups(p_.layout.hidden);
     if (kIsFirst) {
-      const float* const gate =
-          p_.routed.first_scales + (static_cast<int64_t>(entry.expert) * 2 * of_columns +
-                                    strips_.ColumnOf(unit) / kScaleGroup) *
-                                       of_hidden;
+      const float* const gate = static_cast<const float*>(p_.routed.first_scales) +
+                                (static_cast<int64_t>(entry.expert) * 2 * of_columns +
+                                 strips_.ColumnOf(unit) / kScaleGroup) *
+                                    of_hidden;
       return {{gate, gate + static_cast<int64_t>(of_columns) * of_hidden}};
     }
     const float* const scales =
-        p_.routed.second_scales +
+        static_cast<const float*>(p_.routed.second_scales) +
         (static_cast<int64_t>(entry.expert) * of_hidden + unit.strip * kPieceRows / kScaleGroup) *
             of_columns;
     return {{scales, scales}};
@@ -306,26 +329,27 @@ class Products {
 
   // ---- gate and up
 
-  // Two columns of the entry's pair `index`, from `column + first` on.
-  static __device__ __forceinline__ void StoreGated(float* buffer, char* row, int index, int column,
-                                                    int first) {
+  // Two columns of a row between the products, from those of the first wave's sums of gate.
+  static __device__ __forceinline__ void StoreGated(const SwiGlu& swiglu, const float* first,
+                                                    char* to) {
     float2 gate = {0, 0};
     float2 up = {0, 0};
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave) {
-      const float* const sums = SumsOf(buffer, wave, index) + first;
+      const float* const sums = first + wave * kMost * kPieceRows;
       AddPair(*reinterpret_cast<const float2*>(sums), gate);
       AddPair(*reinterpret_cast<const float2*>(sums + kGatedRows), up);
     }
-    *reinterpret_cast<uint32_t*>(row + (column + first) * 2) =
-        Codec::Pack(Gated(gate.x, up.x), Gated(gate.y, up.y));
+    *reinterpret_cast<uint32_t*>(to) =
+        Codec::Pack(Gated(swiglu, gate.x, up.x), Gated(swiglu, gate.y, up.y));
   }
   static __device__ __forceinline__ void AddPair(const float2& v, float2& sum) {
     sum.x = sum.x + v.x;
     sum.y = sum.y + v.y;
   }
-  static __device__ __forceinline__ float Gated(float gate, float up) {
-    return gate * Sigmoid(gate) * up;
+  static __device__ __forceinline__ float Gated(const SwiGlu& swiglu, float gate, float up) {
+    const float cut = swiglu.Gate(gate);
+    return cut * Sigmoid(swiglu.alpha * cut) * swiglu.Up(up);
   }
 
   // ---- down

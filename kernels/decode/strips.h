@@ -20,6 +20,9 @@
 #include "device_ops.h"
 #include "kernels/decode/kernels.h"
 #include "kernels/decode/layout.h"
+#include "kernels/decode/tiling.h"
+#include "kernels/decode/weights.h"
+#include "octet/fp4_format.h"
 
 namespace octet::decode {
 
@@ -28,6 +31,9 @@ struct Strip {
   int pitch;      // bytes from a row to the next
   int rows;       // up to kPieceRows
   int row_bytes;  // of each
+  // Of MXFP4: an exponent for each 16 bytes of a row, and bytes from a row's to the next's.
+  const char* exponents;
+  int exponent_pitch;
 };
 
 // Returns the offset of 16 bytes of a row in a piece. Rows that follow each other use other banks,
@@ -49,11 +55,11 @@ struct Unit {
 };
 
 // The strips of this rank's chosen experts.
-// routed_bytes: of an element of the routed experts' weights. piece_row_bytes: of all pieces.
-template <int routed_bytes, int piece_row_bytes>
+// W: the routed experts' weights. piece_row_bytes: of all pieces.
+template <typename W, int piece_row_bytes>
 class Strips {
  public:
-  static constexpr int kPlainBytes = 2;
+  using Weights = W;
   static constexpr int kPieceRowBytes = piece_row_bytes;
 
   __device__ __forceinline__ Strips(const DecodeParams& p, const Entry* entries, int num_entries)
@@ -113,27 +119,41 @@ class Strips {
     return IsShared(entry) ? (shared_end_ - shared_first_) * kGatedRows : p_.routed.columns;
   }
   __device__ __forceinline__ int PiecesOf(Phase phase, int entry) const {
-    const int bytes = IsShared(entry) ? kPlainBytes : routed_bytes;
-    return (Columns(phase, entry) * bytes + kPieceRowBytes - 1) / kPieceRowBytes;
+    const int row_bytes = RowBytes(IsShared(entry), Columns(phase, entry));
+    return (row_bytes + kPieceRowBytes - 1) / kPieceRowBytes;
   }
   __device__ __forceinline__ int SharedColumn() const { return shared_first_ * kGatedRows; }
   __device__ __forceinline__ Strip Of(Phase phase, const Unit& unit, int entry) const {
     const bool first = phase == Phase::kFirst;
     const bool shared = IsShared(entry);
-    const int bytes = shared ? kPlainBytes : routed_bytes;
-    const int row_bytes = Columns(phase, entry) * bytes;
+    const int row_bytes = RowBytes(shared, Columns(phase, entry));
     const Matrices& matrices = shared ? p_.shared_experts : p_.routed;
     const int expert = shared ? 0 : entries_[entry].expert;
     if (first) {
-      return {
-          matrices.first + expert * matrices.first_bytes + int64_t{2 * ColumnOf(unit)} * row_bytes,
-          row_bytes, kPieceRows, row_bytes};
+      const int row = 2 * ColumnOf(unit);
+      Strip strip = {matrices.first + expert * matrices.first_bytes + int64_t{row} * row_bytes,
+                     row_bytes,
+                     kPieceRows,
+                     row_bytes,
+                     nullptr,
+                     0};
+      SetExponents({matrices.first_scales, 2 * matrices.columns, p_.layout.hidden}, shared, expert,
+                   row, strip);
+      return strip;
     }
     const int row = unit.strip * kPieceRows;
-    const int pitch = matrices.columns * bytes;
-    const int skipped = shared ? SharedColumn() * bytes : 0;
-    return {matrices.second + expert * matrices.second_bytes + int64_t{row} * pitch + skipped,
-            pitch, Smaller(p_.layout.hidden - row, kPieceRows), row_bytes};
+    const int pitch = RowBytes(shared, matrices.columns);
+    const int skipped = shared ? RowBytes(shared, SharedColumn()) : 0;
+    Strip strip = {
+        matrices.second + expert * matrices.second_bytes + int64_t{row} * pitch + skipped,
+        pitch,
+        Smaller(p_.layout.hidden - row, kPieceRows),
+        row_bytes,
+        nullptr,
+        0};
+    SetExponents({matrices.second_scales, p_.layout.hidden, matrices.columns}, shared, expert, row,
+                 strip);
+    return strip;
   }
   // The first piece of the caller's wave of such a strip.
   template <int waves>
@@ -144,6 +164,27 @@ class Strips {
   }
 
  private:
+  static __device__ __forceinline__ int RowBytes(bool shared, int columns) {
+    constexpr int kPlainBits = 16;
+    return columns * (shared ? kPlainBits : Weights::kBits) / 8;
+  }
+  // The scales of a matrix of each expert, and its shape.
+  struct ScaleMatrix {
+    const void* scales;
+    int rows;
+    int columns;
+  };
+  static __device__ __forceinline__ void SetExponents(const ScaleMatrix& of, bool shared,
+                                                      int expert, int row, Strip& strip) {
+    if constexpr (Weights::kOfBlocks) {
+      if (shared) return;
+      constexpr int kUnit = 16;  // bytes of which a row of exponents is a multiple
+      strip.exponent_pitch = (of.columns / kMxBlock + kUnit - 1) / kUnit * kUnit;
+      const int64_t rows = static_cast<int64_t>(expert) * of.rows + row;
+      strip.exponents = static_cast<const char*>(of.scales) + rows * strip.exponent_pitch;
+    }
+  }
+
   const DecodeParams& p_;
   const Entry* const entries_;
   const int num_routed_;
@@ -187,6 +228,7 @@ class EntriesOfWave {
 template <typename StripsType, int waves>
 class PieceWalk {
  public:
+  using Weights = StripsType::Weights;
   static constexpr int kPieceRowBytes = StripsType::kPieceRowBytes;
 
   // Before the first piece.
@@ -244,7 +286,8 @@ class PieceRing {
  public:
   static_assert(slots >= 2);
   static constexpr int kPieceBytes = kPieceRows * Walk::kPieceRowBytes;
-  static constexpr int kBytes = slots * kPieceBytes;
+  static constexpr int kSlotBytes = SlotBytes(Walk::kPieceRowBytes, Walk::Weights::kOfBlocks);
+  static constexpr int kBytes = slots * kSlotBytes;
 
   // `memory`: the ring of this wave, [slots] pieces.
   __device__ __forceinline__ PieceRing(char* memory, const Walk& walk)
@@ -265,7 +308,7 @@ class PieceRing {
     }
     --ahead_;
     device::SyncWave();  // the other lanes' copies are there
-    const char* const piece = memory_ - LaneOffset() + taken_ * kPieceBytes;
+    const char* const piece = memory_ - LaneOffset() + taken_ * kSlotBytes;
     taken_ = taken_ + 1 == slots ? 0 : taken_ + 1;
     return piece;
   }
@@ -280,7 +323,7 @@ class PieceRing {
   static constexpr int kMostCopies = kPieceRows * kRowChunks / device::kMinWaveSize;
 
   __device__ __forceinline__ void LoadNext() {
-    if (walk_.Next()) Load(walk_.strip(), walk_.piece(), memory_ + loaded_ * kPieceBytes);
+    if (walk_.Next()) Load(walk_.strip(), walk_.piece(), memory_ + loaded_ * kSlotBytes);
     copies_.Commit();
     loaded_ = loaded_ + 1 == slots ? 0 : loaded_ + 1;
   }
@@ -298,6 +341,18 @@ class PieceRing {
     } else {
       LoadRows<false>(strip, piece, to);
     }
+    if constexpr (Walk::Weights::kOfBlocks) LoadExponents(strip, piece, to);
+  }
+  // A word by each lane. All of a row's are there for its last piece, too: rows of exponents are
+  // multiples of 16 bytes.
+  __device__ __forceinline__ void LoadExponents(const Strip& strip, int piece, char* to) {
+    constexpr int kWords = kRowChunks / 4;  // of a row
+    static_assert(kPieceRows * kWords <= device::kMinWaveSize);
+    const int row = device::Lane() / kWords;
+    if (strip.exponents == nullptr || row >= strip.rows) return;
+    const char* const from = strip.exponents + row * strip.exponent_pitch + piece * kRowChunks;
+    copies_.StartWord(reinterpret_cast<uint32_t*>(to - LaneOffset() + kPieceBytes) + device::Lane(),
+                      reinterpret_cast<const uint32_t*>(from) + device::Lane() % kWords);
   }
   template <bool all_rows>
   __device__ __forceinline__ void LoadRows(const Strip& strip, int piece, char* to) {

@@ -24,13 +24,18 @@ constexpr int TilesFor(int tokens) { return (tokens + Mma::kMinTokens - 1) / Mma
 // Whether pairs are dense (chosen.h).
 constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
 // Bytes of a piece's rows, and the pieces that a wave has room for, if the routed experts' weights
-// have so many bytes. 128 columns cost fewer instructions than 64, but need larger pieces.
-constexpr int PieceRowBytes(int tokens, int element_bytes) {
-  return tokens > kSomeTokens ? 128 : 128 * element_bytes;
+// have so many bits. 128 columns cost fewer instructions than 64, but need larger pieces.
+constexpr int PieceRowBytes(int tokens, int bits) {
+  return tokens > kSomeTokens || bits < 8 ? 128 : 128 * bits / 8;
 }
-constexpr int SlotsFor(int tokens, int element_bytes) {
+constexpr int SlotsFor(int tokens, int bits) {
   const int ring = tokens > kSomeTokens ? Mma::kSmallRing : Mma::kRing;
-  return ring / (kPieceRows * PieceRowBytes(tokens, element_bytes));
+  return ring / (kPieceRows * PieceRowBytes(tokens, bits));
+}
+// Bytes of a slot: a piece, and behind it a scale for each 16 bytes of it, if there are such scales.
+constexpr int SlotBytes(int piece_row_bytes, bool of_blocks) {
+  const int piece = kPieceRows * piece_row_bytes;
+  return of_blocks ? piece + piece / 16 : piece;
 }
 // Buffers for the sums of the waves: with two, one wave adds up what is in one of them while the
 // others go on.

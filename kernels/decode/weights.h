@@ -18,13 +18,16 @@ template <device::GemmElement element>
 struct PlainWeights {
   static constexpr device::GemmElement kElement = element;
   static constexpr bool kScaled = false;
-  static constexpr int kBytes = 2;
-  static constexpr int kOperands = 1;  // of eight columns each, in 16 bytes of a row
+  static constexpr bool kBiased = true;  // whether experts may have biases: no model of FP8 has
+  static constexpr int kBits = 16;
+  static constexpr int kOperands = 1;       // of eight columns each, in 16 bytes of a row
+  static constexpr bool kOfBlocks = false;  // whether these 16 bytes have a scale of their own
 
-  static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes,
-                                                          int /*index*/) {
+  static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int /*index*/,
+                                                          uint32_t /*exponent*/) {
     return bytes;
   }
+  static __device__ __forceinline__ device::Vec16 InOrder(const device::Vec16& v) { return v; }
 };
 
 // FP8 weights, a scale for each 128 × 128 of them, with tokens in bfloat16: a piece has one scale
@@ -32,12 +35,35 @@ struct PlainWeights {
 struct Fp8Weights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = true;
-  static constexpr int kBytes = 1;
+  static constexpr bool kBiased = false;
+  static constexpr int kBits = 8;
   static constexpr int kOperands = 2;
+  static constexpr bool kOfBlocks = false;
 
-  static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index) {
+  static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index,
+                                                          uint32_t /*exponent*/) {
     return index == 0 ? device::Bf16FromNativeFp8(bytes.w[0], bytes.w[1])
                       : device::Bf16FromNativeFp8(bytes.w[2], bytes.w[3]);
+  }
+  static __device__ __forceinline__ device::Vec16 InOrder(const device::Vec16& v) { return v; }
+};
+
+// MXFP4 weights (octet/fp4_format.h), with tokens in bfloat16: the scale of 16 bytes of a row is
+// applied as they become operands, and comes with the piece (strips.h).
+struct Mxfp4Weights {
+  static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
+  static constexpr bool kScaled = false;
+  static constexpr bool kBiased = true;
+  static constexpr int kBits = 4;
+  static constexpr int kOperands = 4;
+  static constexpr bool kOfBlocks = true;
+
+  static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index,
+                                                          uint32_t exponent) {
+    return device::Bf16FromMxfp4(bytes.w[index], exponent);
+  }
+  static __device__ __forceinline__ device::Vec16 InOrder(const device::Vec16& v) {
+    return device::InOrderOfMxfp4(v);
   }
 };
 

@@ -90,7 +90,8 @@ int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
   constexpr int kOfFp8 = 4;
   constexpr int kOfFp8OnOneGpu = 8;
   constexpr int kOfLargeFp8Experts = 1;
-  constexpr int64_t kLargeExpert = 16 << 20;  // bytes
+  constexpr int64_t kLargeExpert = 16 << 20;           // bytes
+  if (config.weights == GemmFormat::kMxfp4) return 0;  // not measured
   const bool one_gpu = of.nodes.ranks_per_node == 1;
   if (ExpertWeights(config).has_scales()) {
     const int64_t bytes = int64_t{3} * config.hidden * config.intermediate;

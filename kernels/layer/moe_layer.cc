@@ -385,9 +385,6 @@ absl::Status MoeLayerOnNode::AddShared(Rank& rank, const Tokens& tokens) {
 absl::Status MoeLayerOnNode::Decode(Rank& rank, const Tokens& tokens) {
   LayerWorkspace::OfRank& work = workspace_->of(rank);
   const LayerWeights::OfRank& mine = weights_.of(rank);
-  const auto scales = [](absl::Span<char> bytes) {
-    return reinterpret_cast<const float*>(bytes.data());
-  };
   const DecodePath::Call call = {
       .x = tokens.x,
       .num_tokens = tokens.count,
@@ -395,10 +392,13 @@ absl::Status MoeLayerOnNode::Decode(Rank& rank, const Tokens& tokens) {
       .y = tokens.y,
       .weights = {.router = mine.router.data(),
                   .router_bias = mine.router_bias.data(),
+                  .logit_bias = mine.logit_bias.empty() ? nullptr : mine.logit_bias.data(),
                   .routed = {.first = mine.first.data(),
                              .second = mine.second.data(),
-                             .first_scales = scales(mine.first_scales),
-                             .second_scales = scales(mine.second_scales)},
+                             .first_scales = mine.first_scales.data(),
+                             .second_scales = mine.second_scales.data(),
+                             .first_bias = FloatsOrNull(mine.first_bias),
+                             .second_bias = FloatsOrNull(mine.second_bias)},
                   .shared = {.first = mine.shared_first.data(),
                              .second = mine.shared_second.data()}},
       .placement = tables_ == nullptr ? placement::PlacementTable() : tables_->of(rank),

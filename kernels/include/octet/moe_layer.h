@@ -54,10 +54,11 @@ enum class LayerPath {
   // The whole layer in one kernel of each GPU, bound by reading the weights of the chosen experts
   // once. A token's y is the same to the bit whatever other tokens there are, whatever their number
   // and its place among them, and for any max_blocks; where experts have replicas, its place (rank
-  // and number there) says which of them it goes to, and thus in which order y is added. FP8 weights are multiplied with x and the
-  // rows between the products in the dtype, which is more exact than kLaunches. Needs one node, at
-  // most 64 tokens of all ranks together (max_tokens_per_rank · R), at most 512 experts, weights
-  // other than kMxfp4, no biases, the default swiglu, and fusion kAuto or kNone; `strategy` and `shared_experts` mean nothing.
+  // and number there) says which of them it goes to, and thus in which order y is added. FP8 weights
+  // are multiplied with x and the rows between the products in the dtype, which is more exact than
+  // kLaunches. Needs one node, at most 64 tokens of all ranks together (max_tokens_per_rank · R), at
+  // most 512 experts, no biases with kFp8 weights, and fusion kAuto or kNone; `strategy` and
+  // `shared_experts` mean nothing.
   kDecode,
 };
 

@@ -6,6 +6,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstdint>
+
 #include "device_ops.h"
 
 namespace octet::device {
@@ -18,6 +20,7 @@ class CopyAhead {
     if (present) v = LoadStream(from);
     *to = v;
   }
+  __device__ __forceinline__ void StartWord(uint32_t* to, const uint32_t* from) { *to = *from; }
   __device__ __forceinline__ void Commit() {}
   template <int in_flight>
   __device__ __forceinline__ void Wait() {

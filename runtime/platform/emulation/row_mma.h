@@ -11,7 +11,9 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "octet/fp4_format.h"
 #include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
 #include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -78,6 +80,18 @@ inline Vec16 Bf16FromNativeFp8(uint32_t low, uint32_t high) {
   }
   return out;
 }
+
+// Eight MXFP4 numbers of a word times their scale, as bfloat16, in their order.
+inline Vec16 Bf16FromMxfp4(uint32_t word, uint32_t exponent) {
+  const float scale = ScaleFromUe8m0(static_cast<uint8_t>(exponent));
+  Vec16 out;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pair = word >> (8 * i);
+    out.w[i] = PackBf16(FloatFromFp4(pair) * scale, FloatFromFp4(pair >> 4) * scale);
+  }
+  return out;
+}
+inline Vec16 InOrderOfMxfp4(const Vec16& v) { return v; }
 
 }  // namespace octet::device
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "gemm/mxfp4.h"
 #include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -69,6 +70,30 @@ __device__ __forceinline__ Vec16 Bf16FromNativeFp8(uint32_t low, uint32_t high) 
     out.w[i] = PackBf16(floats.x, floats.y);
   }
   return out;
+}
+
+// Eight MXFP4 numbers of a word times their scale, as bfloat16: pairs of number i and the one that
+// is four further.
+__device__ __forceinline__ Vec16 Bf16FromMxfp4(uint32_t word, uint32_t exponent) {
+  using internal::MultiplyBf16Pair;
+  const bool usual = exponent <= internal::kMostUsualScale;
+  const internal::Mxfp4Pairs pairs = internal::PairsOfMxfp4(
+      word, usual ? internal::Bf16PairOfUsualScale(exponent) : internal::k2Pow126);
+  Vec16 out = {{pairs.of[0], pairs.of[1], pairs.of[2], pairs.of[3]}};
+  if (!usual) {
+    const uint32_t scale = internal::Bf16PairOfScale(exponent);
+#pragma unroll
+    for (uint32_t& pair : out.w) pair = MultiplyBf16Pair(pair, scale);
+  }
+  return out;
+}
+// Eight elements of 16 bits in that order.
+__device__ __forceinline__ Vec16 InOrderOfMxfp4(const Vec16& v) {
+  using internal::SelectBytes;
+  constexpr uint32_t kFirst = 0x5410;
+  constexpr uint32_t kSecond = 0x7632;
+  return {{SelectBytes(v.w[0], v.w[2], kFirst), SelectBytes(v.w[0], v.w[2], kSecond),
+           SelectBytes(v.w[1], v.w[3], kFirst), SelectBytes(v.w[1], v.w[3], kSecond)}};
 }
 
 }  // namespace octet::device

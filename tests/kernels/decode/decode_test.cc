@@ -40,11 +40,20 @@ MoeLayerConfig DecodeConfig() {
   return config;
 }
 
+MoeLayerConfig WithBiases(MoeLayerConfig config) {
+  config.logit_bias = true;
+  config.expert_biases = true;
+  config.swiglu = {.alpha = 1.702F, .limit = 0.75F, .up_offset = 1.0F};
+  return config;
+}
+
 class DecodeTest : public MoeLayerTest {
  protected:
   absl::StatusOr<LayerOutput> CallWith(const LayerTokens& tokens) {
     return Call(*node_, *layer_, tokens);
   }
+  // Tokens of random layers of this configuration, with 20 of them together and fewer.
+  void ExpectBatchInvariance(MoeLayerConfig config);
   // Splits rows of tokens.
   static std::vector<std::vector<uint16_t>> RowsOf(const std::vector<uint16_t>& rows,
                                                    const MoeLayerConfig& config) {
@@ -88,6 +97,41 @@ TEST_F(DecodeTest, Fp8WeightsOfManyTokens) {
   config.shared_intermediate = 48;
   config.max_tokens_per_rank = 20;
   RunAndCheck({20}, config);
+}
+
+// MXFP4 weights, whose scales come with the pieces: one piece that is not full, and several.
+TEST_F(DecodeTest, Mxfp4Weights) {
+  MoeLayerConfig config = DecodeConfig();
+  config.weights = GemmFormat::kMxfp4;
+  config.hidden = 160;
+  config.intermediate = 96;
+  RunAndCheck({9, 0, 5}, config);
+  config.hidden = 544;
+  config.intermediate = 288;
+  config.shared_intermediate = 48;
+  RunAndCheck({3}, config);
+  config.max_tokens_per_rank = 20;
+  RunAndCheck({20}, config);
+}
+
+// Of biases and limits many numbers show, whatever the weights; shared experts have neither.
+TEST_F(DecodeTest, BiasesAndParametersOfSwiGlu) {
+  for (const GemmFormat weights : {GemmFormat::kMxfp4, GemmFormat::kFp8, GemmFormat::kSame}) {
+    MoeLayerConfig config = WithBiases(DecodeConfig());
+    config.weights = weights;
+    config.expert_biases = weights != GemmFormat::kFp8;
+    config.hidden = 160;
+    config.intermediate = 96;
+    config.shared_intermediate = 48;
+    RunAndCheck({1}, config);
+    RunAndCheck({9, 4}, config);
+    config.max_tokens_per_rank = 20;
+    RunAndCheck({20}, config);
+  }
+  MoeLayerConfig config = WithBiases(DecodeConfig());
+  config.dtype = DType::kFloat16;
+  config.hidden = 136;  // a last strip of eight rows
+  RunAndCheck({9, 4}, config);
 }
 
 // Columns that no block's share divides, a last strip of eight rows, and pieces that are not full.
@@ -138,6 +182,17 @@ TEST_F(DecodeTest, BatchInvariance) {
   config.hidden = 136;
   config.intermediate = 200;
   config.shared_intermediate = 48;
+  ExpectBatchInvariance(config);
+}
+TEST_F(DecodeTest, BatchInvarianceOfMxfp4AndBiases) {
+  MoeLayerConfig config = WithBiases(DecodeConfig());
+  config.weights = GemmFormat::kMxfp4;
+  config.hidden = 288;
+  config.intermediate = 96;
+  ExpectBatchInvariance(config);
+}
+
+void DecodeTest::ExpectBatchInvariance(MoeLayerConfig config) {
   config.max_tokens_per_rank = 20;
   constexpr size_t kTokens = 20;
   MakeLayer(1, config);
@@ -481,6 +536,11 @@ TEST_F(DecodeTest, RefusesWhatItCannotDo) {
   config.num_experts = 514;
   EXPECT_THAT(refused(config), StatusIs(absl::StatusCode::kInvalidArgument,
                                         HasSubstr("num_experts is 514; with the path decode")));
+  config = DecodeConfig();
+  config.weights = GemmFormat::kFp8;
+  config.expert_biases = true;
+  EXPECT_THAT(refused(config), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("no biases of experts with FP8 weights")));
   config = DecodeConfig();
   config.strategy = Strategy::kHighThroughput;
   config.fusion = Fusion::kTiles;
