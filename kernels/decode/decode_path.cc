@@ -104,8 +104,8 @@ absl::Status CheckDecodes(const MoeLayerConfig& config, int num_ranks) {
     return absl::InvalidArgumentError(absl::StrCat("MoeLayerConfig::path is decode, which has no ",
                                                    what, "; it must be auto or launches"));
   };
-  if (config.weights == GemmFormat::kFp8 && config.expert_biases) {
-    return refuse("biases of experts with FP8 weights");
+  if (config.weights == GemmFormat::kFp8 && (config.expert_biases || config.swiglu != SwiGlu())) {
+    return refuse("biases of experts or parameters of SwiGLU with FP8 weights");
   }
   if (config.weighs_input) return refuse("weights of x (weighs_input)");
   if (config.fusion != Fusion::kAuto && config.fusion != Fusion::kNone) {

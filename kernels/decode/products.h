@@ -167,7 +167,7 @@ class Products {
   template <Phase phase>
   __device__ __forceinline__ Sums FirstSums(const Unit& unit, int index, const Entry& entry,
                                             int first) const {
-    if constexpr (!Weights::kBiased) return {};
+    if constexpr (!Weights::kParameters) return {};
     constexpr bool kIsFirst = phase == Phase::kFirst;
     Sums sums = {};
     const float* const biases = kIsFirst ? p_.routed.first_bias : p_.routed.second_bias;
@@ -348,6 +348,7 @@ class Products {
     sum.y = sum.y + v.y;
   }
   static __device__ __forceinline__ float Gated(const SwiGlu& swiglu, float gate, float up) {
+    if constexpr (!Weights::kParameters) return gate * Sigmoid(gate) * up;
     const float cut = swiglu.Gate(gate);
     return cut * Sigmoid(swiglu.alpha * cut) * swiglu.Up(up);
   }

@@ -18,7 +18,8 @@ template <device::GemmElement element>
 struct PlainWeights {
   static constexpr device::GemmElement kElement = element;
   static constexpr bool kScaled = false;
-  static constexpr bool kBiased = true;  // whether experts may have biases: no model of FP8 has
+  // Whether experts may have biases, and SwiGLU parameters: no model of FP8 has.
+  static constexpr bool kParameters = true;
   static constexpr int kBits = 16;
   static constexpr int kOperands = 1;       // of eight columns each, in 16 bytes of a row
   static constexpr bool kOfBlocks = false;  // whether these 16 bytes have a scale of their own
@@ -35,7 +36,7 @@ struct PlainWeights {
 struct Fp8Weights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = true;
-  static constexpr bool kBiased = false;
+  static constexpr bool kParameters = false;
   static constexpr int kBits = 8;
   static constexpr int kOperands = 2;
   static constexpr bool kOfBlocks = false;
@@ -53,7 +54,7 @@ struct Fp8Weights {
 struct Mxfp4Weights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = false;
-  static constexpr bool kBiased = true;
+  static constexpr bool kParameters = true;
   static constexpr int kBits = 4;
   static constexpr int kOperands = 4;
   static constexpr bool kOfBlocks = true;

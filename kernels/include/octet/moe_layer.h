@@ -57,7 +57,7 @@ enum class LayerPath {
   // and number there) says which of them it goes to, and thus in which order y is added. FP8 weights
   // are multiplied with x and the rows between the products in the dtype, which is more exact than
   // kLaunches. Needs one node, at most 64 tokens of all ranks together (max_tokens_per_rank · R), at
-  // most 512 experts, no biases with kFp8 weights, and fusion kAuto or kNone; `strategy` and
+  // most 512 experts, no expert_biases or swiglu with kFp8, and fusion kAuto or kNone; `strategy` and
   // `shared_experts` mean nothing.
   kDecode,
 };

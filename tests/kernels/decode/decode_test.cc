@@ -119,7 +119,10 @@ TEST_F(DecodeTest, BiasesAndParametersOfSwiGlu) {
   for (const GemmFormat weights : {GemmFormat::kMxfp4, GemmFormat::kFp8, GemmFormat::kSame}) {
     MoeLayerConfig config = WithBiases(DecodeConfig());
     config.weights = weights;
-    config.expert_biases = weights != GemmFormat::kFp8;
+    if (weights == GemmFormat::kFp8) {  // has logit_bias alone
+      config.expert_biases = false;
+      config.swiglu = {};
+    }
     config.hidden = 160;
     config.intermediate = 96;
     config.shared_intermediate = 48;
@@ -539,8 +542,13 @@ TEST_F(DecodeTest, RefusesWhatItCannotDo) {
   config = DecodeConfig();
   config.weights = GemmFormat::kFp8;
   config.expert_biases = true;
-  EXPECT_THAT(refused(config), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("no biases of experts with FP8 weights")));
+  constexpr absl::string_view kWhat = "no biases of experts or parameters of SwiGLU with FP8";
+  EXPECT_THAT(refused(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::string(kWhat))));
+  config.expert_biases = false;
+  config.swiglu.limit = 1;
+  EXPECT_THAT(refused(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::string(kWhat))));
   config = DecodeConfig();
   config.strategy = Strategy::kHighThroughput;
   config.fusion = Fusion::kTiles;
