@@ -55,9 +55,9 @@ TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
   EXPECT_EQ(choose(16, 4096), "few32");
   EXPECT_EQ(choose(17, 4096), "wide");
   EXPECT_EQ(choose(1, 4096, GemmFormat::kFp8), "wide");
-  for (const auto& [rows, tiles] : {std::pair(12, "few16"), std::pair(13, "few32"),
-                                    std::pair(32, "few32"), std::pair(33, "few64"),
-                                    std::pair(64, "few64"), std::pair(65, "wide")}) {
+  for (const auto& [rows, tiles] :
+       {std::pair(12, "few16"), std::pair(13, "few32"), std::pair(32, "few32"),
+        std::pair(33, "few64"), std::pair(64, "few64"), std::pair(65, "wide")}) {
     EXPECT_EQ(choose(rows, 4096, GemmFormat::kMxfp4), tiles) << rows;
   }
   EXPECT_EQ(choose(512, 768), choose(512, 768 * 2));
