@@ -163,7 +163,7 @@ class Products {
     if (kDense && kIsSecond) PutSums(buffer, tokens_.num_all(), all);
   }
 
-  // What a strip's sums begin with: the wave with the first piece has the biases, if there are any.
+  // Returns what a strip's sums begin with: the wave with the first piece has the biases, if any.
   template <Phase phase>
   __device__ __forceinline__ Sums FirstSums(const Unit& unit, int index, const Entry& entry,
                                             int first) const {

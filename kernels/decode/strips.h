@@ -31,7 +31,7 @@ struct Strip {
   int pitch;      // bytes from a row to the next
   int rows;       // up to kPieceRows
   int row_bytes;  // of each
-  // Of MXFP4: an exponent for each 16 bytes of a row, and bytes from a row's to the next's.
+  // MXFP4 has an exponent for each 16 bytes of a row; the pitch leads to the next row's.
   const char* exponents;
   int exponent_pitch;
 };

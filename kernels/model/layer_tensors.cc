@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-// Of names: of most folders; of some; of models that see images, too.
+// Most folders' names begin with the first, some with nothing; models that see images have the rest.
 constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model.",
                                            "model.language_model."};
 constexpr int kMostInt = std::numeric_limits<int>::max();

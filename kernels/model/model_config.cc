@@ -27,7 +27,7 @@ constexpr absl::string_view kTextConfig = "text_config";
 
 using Reader = JsonReader;
 
-// What DeepSeek's models add to the sum that weights are divided by.
+// DeepSeek's models add this to the sum that weights are divided by.
 constexpr float kDeepseekEpsilon = 1e-20F;
 
 // Reads what Qwen and OLMoE have in common.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20;
 
-// What a tensor is called in checkpoints, and as `transformers` 5 has it in memory where that is not
+// A tensor's name in checkpoints, and the one that `transformers` 5 has in memory where that is not
 // the same.
 struct Either {
   absl::string_view name = "";

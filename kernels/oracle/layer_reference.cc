@@ -190,7 +190,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
   std::transform(token.x.begin(), token.x.end(), x.begin(), [this](uint16_t bits) {
     return static_cast<double>(FloatFromBits(config_.dtype, bits));
   });
-  // What experts get: x, or x times its weight, and that quantized if rows are.
+  // Experts get x, or x times its weight, and that quantized if rows are.
   std::vector<uint16_t> given(token.x.begin(), token.x.end());
   std::vector<double> quantized = x;
   for (size_t i = 0; config_.weighs_input && i < given.size(); ++i) {

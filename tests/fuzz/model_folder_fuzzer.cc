@@ -24,7 +24,7 @@
 namespace octet::fuzz {
 namespace {
 
-// What is wrong with a folder is the user's mistake, or a file that is missing.
+// A folder's defects are the user's mistakes, or files that are missing.
 void CheckRefused(const absl::Status& status) {
   Check(absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
         absl::IsUnimplemented(status));

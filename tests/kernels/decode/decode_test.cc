@@ -114,7 +114,7 @@ TEST_F(DecodeTest, Mxfp4Weights) {
   RunAndCheck({20}, config);
 }
 
-// Of biases and limits many numbers show, whatever the weights; shared experts have neither.
+// Biases and limits show in many numbers, whatever the weights; shared experts have neither.
 TEST_F(DecodeTest, BiasesAndParametersOfSwiGlu) {
   for (const GemmFormat weights : {GemmFormat::kMxfp4, GemmFormat::kFp8, GemmFormat::kSame}) {
     MoeLayerConfig config = WithBiases(DecodeConfig());

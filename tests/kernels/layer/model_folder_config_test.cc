@@ -291,7 +291,7 @@ TEST(ModelFolderConfig, MembersThatChangeTheResult) {
   EXPECT_TRUE(ConfigWith(DeepseekV2(), {{"mlp_bias", false}}, 1).ok());
 }
 
-// What compressed-tensors writes: one group of weights.
+// compressed-tensors writes one group of weights.
 Json Compressed(const Json& weights, const Json& group = Json::object()) {
   Json all = {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}};
   all.update(group);

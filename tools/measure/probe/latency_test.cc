@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-// What is repeated, and how often. Emulated GPUs take their time, which says nothing.
+// Measurements repeat each of these so often. Emulated GPUs are slow, and their times say nothing.
 struct Counts {
   int host_barriers = 2000;
   int launches = 50;
