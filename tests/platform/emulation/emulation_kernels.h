@@ -52,6 +52,8 @@ hipError_t LaunchHandshake(uint32_t* mine, uint32_t* theirs, uint32_t value, hip
 // nullptr.
 hipError_t LaunchWaitFor(const uint32_t* flag, const uint32_t* other, uint32_t value,
                          hipStream_t stream, LaunchShape shape = {.blocks = 1, .threads = 32});
+// Each block but the last one waits for the next one, then sets its own flag.
+hipError_t LaunchAwaitNextBlock(uint32_t* flags, int blocks, int threads, hipStream_t stream);
 hipError_t LaunchStoreFlag(uint32_t* flag, uint32_t value, hipStream_t stream);
 
 // Waits until `flag` is not 0 or `ticks` have passed; writes the ticks waited, negative if the flag

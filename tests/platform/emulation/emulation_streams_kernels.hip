@@ -36,6 +36,16 @@ __global__ void StoreFlag(uint32_t* flag, uint32_t value) {
   if (threadIdx.x == 0) device::StoreRelease<Scope::kSystem>(flag, value);
 }
 
+// Each block but the last one waits for the next one.
+__global__ void AwaitNextBlock(uint32_t* flags) {
+  if (threadIdx.x != 0) return;
+  const unsigned next = blockIdx.x + 1;
+  while (next < gridDim.x && device::LoadRelaxed<Scope::kDevice>(flags + next) == 0) {
+    device::Pause();
+  }
+  device::StoreRelaxed<Scope::kDevice>(flags + blockIdx.x, 1U);
+}
+
 __global__ void WaitWithDeadline(const uint32_t* flag, uint64_t ticks, int64_t* waited,
                                  int polls_per_clock) {
   const uint64_t start = device::Clock();
@@ -55,6 +65,12 @@ __global__ void WaitWithDeadline(const uint32_t* flag, uint64_t ticks, int64_t* 
 hipError_t LaunchIncrement(const uint32_t* in, uint32_t* out, int count, hipStream_t stream) {
   void* arguments[] = {&in, &out, &count};
   return hipLaunchKernel(Increment, dim3(2), dim3(64), arguments, 0, stream);
+}
+
+hipError_t LaunchAwaitNextBlock(uint32_t* flags, int blocks, int threads, hipStream_t stream) {
+  void* arguments[] = {&flags};
+  return hipLaunchKernel(AwaitNextBlock, dim3(static_cast<unsigned>(blocks)),
+                         dim3(static_cast<unsigned>(threads)), arguments, 0, stream);
 }
 
 hipError_t LaunchHandshake(uint32_t* mine, uint32_t* theirs, uint32_t value, hipStream_t stream) {

@@ -50,6 +50,22 @@ TEST_F(EmulationStreamsTest, StreamsOfADeviceAdvanceTogether) {
   ASSERT_HIP_OK(hipStreamDestroy(stores));
 }
 
+TEST_F(EmulationStreamsTest, BlocksThatFitMayWaitForOneAnother) {
+  hipDeviceProp_t properties;
+  ASSERT_HIP_OK(hipGetDeviceProperties(&properties, 0));
+  const int threads = properties.maxThreadsPerBlock / 2;
+  const int blocks = 2 * properties.multiProcessorCount;
+  ASSERT_GT(blocks, 2);
+  auto* flags = Allocate(static_cast<size_t>(blocks));
+  hipStream_t stream = NewStream();
+  ASSERT_HIP_OK(LaunchAwaitNextBlock(flags, blocks, threads, stream));
+  EXPECT_HIP_OK(hipStreamSynchronize(stream));
+  std::vector<uint32_t> values(static_cast<size_t>(blocks));
+  ASSERT_HIP_OK(hipMemcpy(values.data(), flags, values.size() * 4, hipMemcpyDeviceToHost));
+  EXPECT_THAT(values, Each(1U));
+  ASSERT_HIP_OK(hipStreamDestroy(stream));
+}
+
 TEST_F(EmulationStreamsTest, PollingTwoWordsLetsOthersRun) {
   auto* flags = Allocate(2);
   hipStream_t waits = NewStream();

@@ -151,6 +151,7 @@ struct Grid : GridLaunch {
   Stream* stream = nullptr;
   ResourcePool* resources = nullptr;
   uint32_t next_block = 0;                     // the first block that has not started
+  uint32_t at_once = 0;                        // blocks; max_resident at most
   std::vector<std::unique_ptr<Block>> blocks;  // resident
   uint64_t lanes_gone = 0;
   uint64_t at_sync = 0;  // lanes in this_grid().sync()

@@ -351,7 +351,7 @@ void Worker::Loop() {
     if (progress() != before) {
       idle_rounds_ = 0;
       idle_.store(false, std::memory_order_release);
-    } else {
+    } else if (!StartHeldBlocks()) {
       IdleRound(kicks);
     }
   }

@@ -84,6 +84,7 @@ class Worker {
 
   // Blocks.
   void StartBlocks(Grid* grid);
+  bool StartHeldBlocks();
   void StartBlock(Grid* grid, uint32_t number);
   void DropBlock(Block* block);
   void DropFinishedBlocks(Grid* grid);

@@ -120,13 +120,32 @@ void Worker::StartGrid(Grid* grid) {
     TsanAcquire(&grid->stream->tsan_sync);
     TsanRelease(&grid->tsan_start);
   }
+  // The blocks of a kernel that is not cooperative rarely wait for one another. A few at a time then
+  // share the stacks and caches that many would have to themselves. Where interleavings are the
+  // purpose, all that fit run.
+  constexpr uint32_t kFewBlocks = 2;
+  const bool few = !grid->cooperative && !seeded() && !kTsan && !kWeakMemory;
+  grid->at_once = few ? std::min(kFewBlocks, grid->max_resident) : grid->max_resident;
   StartBlocks(grid);
 }
 
 void Worker::StartBlocks(Grid* grid) {
-  while (grid->next_block < grid->num_blocks && grid->blocks.size() < grid->max_resident) {
+  while (grid->next_block < grid->num_blocks && grid->blocks.size() < grid->at_once) {
     StartBlock(grid, grid->next_block++);
   }
+}
+
+// Starts the blocks that would be resident on a GPU: all others wait, perhaps for these. Returns
+// whether there are any.
+bool Worker::StartHeldBlocks() {
+  const size_t before = waves_.size();
+  for (Device* device : devices_) {
+    for (Grid* grid : device->grids) {
+      grid->at_once = std::max(grid->at_once, grid->max_resident);
+      if (!grid->failed) StartBlocks(grid);
+    }
+  }
+  return waves_.size() != before;
 }
 
 void Worker::StartBlock(Grid* grid, uint32_t number) {
@@ -200,7 +219,7 @@ void Worker::DropFinishedBlocks(Grid* grid) {
   if (kTsan) {
     if (!std::ranges::all_of(grid->blocks, is_done)) return;
     if (!grid->failed && grid->next_block < grid->num_blocks) {
-      grid->max_resident += static_cast<uint32_t>(grid->blocks.size());
+      grid->at_once += static_cast<uint32_t>(grid->blocks.size());
       return;
     }
     for (const auto& block : grid->blocks) {
