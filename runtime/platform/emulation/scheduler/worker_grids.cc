@@ -163,7 +163,11 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
   const int num_waves = (threads + wave_size - 1) / wave_size;
   block->live = threads;
   block->waves = std::vector<Wave>(static_cast<size_t>(num_waves));
-  block->lanes = std::vector<Lane>(static_cast<size_t>(threads));
+  if (!spare_lanes_.empty()) {
+    block->lanes = std::move(spare_lanes_.back());
+    spare_lanes_.pop_back();
+  }
+  block->lanes.resize(static_cast<size_t>(threads));
   for (int w = 0; w < num_waves; ++w) {
     Wave& wave = block->waves[static_cast<size_t>(w)];
     wave.index = w;
@@ -207,6 +211,8 @@ void Worker::DropBlock(Block* block) {
     if (wave.tsan_context != nullptr) grid->resources->ReturnTsanContext(wave.tsan_context);
   }
   grid->resources->ReturnShared(block->shared);
+  block->lanes.clear();
+  spare_lanes_.push_back(std::move(block->lanes));
 }
 
 // Drops the grid's finished blocks; all of them if the grid failed. ThreadSanitizer: other lanes
