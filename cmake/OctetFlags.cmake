@@ -21,8 +21,10 @@ set(octet_cuda --fmad=false -Xcompiler=-ffp-contract=off -lineinfo)
 
 # Programs and the shared library, which sanitizers do not have, are linked from the same objects.
 # Nothing of Octet is to be replaced at load time, so that GCC may inline as it would in a program, and
-# what compilers make for position-independent programs will do for kernels of GPUs.
-if(NOT OCTET_SANITIZE)
+# what compilers make for position-independent programs will do for kernels of GPUs. With weak memory
+# no such library is built, but what is not a kernel is then compiled as without it, and only once
+# where there is ccache.
+if(NOT OCTET_SANITIZE OR OCTET_SANITIZE STREQUAL "weak-memory")
   set(position_independent -fPIC -fno-semantic-interposition)
   list(APPEND octet_cxx ${position_independent})
   if(OCTET_PLATFORM STREQUAL "emulation")
@@ -93,6 +95,9 @@ if(OCTET_PLATFORM STREQUAL "emulation")
   # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
   # libstdc++'s std::call_once passes its callable in a thread_local of its own.
   list(APPEND OCTET_KERNEL_OPTIONS -femulated-tls)
+  # Kernels unroll loops to keep arrays in a GPU's registers. On a CPU that would be half of the time
+  # that compiling them takes.
+  list(APPEND OCTET_KERNEL_OPTIONS -mllvm -pragma-unroll-threshold=100 -Wno-pass-failed)
   if(OCTET_SANITIZE STREQUAL "weak-memory")
     # Kernels tell of their plain accesses by calls that ThreadSanitizer's library takes elsewhere;
     # here the emulation does (weak_memory_hooks.cc), and nothing is linked with that flag.
