@@ -118,7 +118,7 @@ class Worker {
   BoundedThread thread_;
   Context scheduler_;
   std::vector<Wave*> waves_;
-  // Of dropped blocks, for the next ones: they are so large that the allocator may map them each time.
+  // From dropped blocks, for the next ones: so large that an allocator may map them each time.
   std::vector<std::vector<Lane>> spare_lanes_;
   bool retire_needed_ = false;
   Lane* gone_ = nullptr;  // has left for good; its stack is no longer in use
