@@ -6,10 +6,10 @@
 //   ═ barrier ═
 //   choose     every block for itself: the experts of all tokens, with a placement their replicas,
 //              and this rank's list (chosen.h)
-//   first      h[pair] = silu(gate · x) ⊙ (up · x), 8 columns of an expert at a time
+//   first      h[pair] = silu(gate · x) ⊙ (up · x), 8 or 16 columns of an expert at a time
 //   ═ barrier ═
-//   second     16 columns of the output at a time: Σ weight · (down · h) over this rank's experts,
-//              in the order of their slots ──► y, or partial rows to their tokens' ranks
+//   second     16 or 32 columns of the output at a time: Σ weight · (down · h) over this rank's
+//              experts, in the order of their slots ──► y, or partial rows to their tokens' ranks
 //   reduce     y = Σ partial rows, by ascending rank                  (one rank: no)
 //
 // The two products are bound by reading weights. Each wave has a ring of its own in shared memory,
@@ -201,11 +201,11 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   constexpr int kPlainBits = 16;
   const int small_bits = variant.mxfp4 ? Mxfp4Weights::kBits : Fp8Weights::kBits;
   const int bits = variant.fp8 || variant.mxfp4 ? small_bits : kPlainBits;
-  const size_t ring = size(kWaves * SlotsFor(tokens, bits)) *
-                      size(SlotBytes(PieceRowBytes(tokens, bits), variant.mxfp4));
+  const size_t ring = size(kWaves * SlotsFor(tokens, bits)) * size(SlotBytesFor(tokens, bits));
   layout.sums = Aligned(std::max(choice, ring));
   layout.entries =
-      layout.sums + size(BuffersFor(tokens) * kWaves * tokens * kPieceRows) * sizeof(float);
+      layout.sums +
+      size(BuffersFor(tokens) * kWaves * tokens * PieceRows(tokens, bits)) * sizeof(float);
   layout.pair_weights = layout.entries + size(num_local_experts + 1) * sizeof(Entry);
   layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
   layout.bytes = Aligned(layout.pair_tokens + size(pairs));

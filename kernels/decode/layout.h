@@ -21,10 +21,10 @@ inline constexpr int kMostTokens = 64;    // of all ranks together
 inline constexpr int kMostExperts = 512;  // over all ranks
 inline constexpr int kMostParts = 4;      // blocks that send a rank's tokens to one peer
 
-// A wave loads a piece at once: some columns of each of the rows that are multiplied together.
-inline constexpr int kPieceRows = 16;
+// Rows of weights that are multiplied together.
+inline constexpr int kMmaRows = 16;
 
-inline constexpr int kGatedRows = kPieceRows / 2;  // of gate, and as many of up
+inline constexpr int kGatedRows = kMmaRows / 2;  // of gate, and as many of up
 
 __host__ __device__ constexpr int Smaller(int a, int b) { return a < b ? a : b; }
 
@@ -66,7 +66,7 @@ struct SharedLayout {
   size_t topk_idx;      // int32 [tokens][K]
   size_t topk_weights;  // float [tokens][K]
   size_t chosen;        // uint32 [local experts][2]: a bit for each token
-  size_t sums;          // float [waves][tokens][kPieceRows]
+  size_t sums;          // float [waves][tokens][rows of a piece]
   size_t entries;       // Entry [local experts + 1]
   size_t pair_weights;  // float [pairs]
   size_t pair_tokens;   // uint8 [pairs]

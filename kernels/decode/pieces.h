@@ -13,12 +13,15 @@
 namespace octet::decode {
 
 // The lane's part of a token's row in the columns of a piece, in registers.
-template <typename W, typename RowMma, int row_bytes>
+template <typename W, typename RowMma, int rows, int row_bytes>
 class PieceTokens {
  public:
+  static constexpr int kTiles = rows / kMmaRows;  // of rows that are multiplied together
+
   PieceTokens() = default;
   // `row` has `columns` elements of the dtype; nullptr: zeros.
-  __device__ __forceinline__ PieceTokens(const char* row, int piece, int columns) {
+  __device__ __forceinline__ PieceTokens(const char* row, int piece, int columns)
+      : exponents_(piece % 2 * (kChunkBytes / 2)) {
 #pragma unroll
     for (int i = 0; i < kVecs; ++i) {
       const int chunk = i / W::kOperands * kGroups + RowMma::Group();
@@ -26,47 +29,102 @@ class PieceTokens {
                          i % W::kOperands * device::kElementsPerVec;
       vecs_[i] = {};
       if (row != nullptr && column < columns) {
-        vecs_[i] = W::InOrder(*reinterpret_cast<const device::Vec16*>(row + column * 2));
+        vecs_[i] = *reinterpret_cast<const device::Vec16*>(row + column * 2);
       }
     }
   }
 
   // Adds the products with the piece of weights at `data`, which its exponents follow, if it has any.
-  __device__ __forceinline__ void Multiply(const char* data, float (&sums)[4]) const {
+  // of_tiles: so many tiles of rows of it.
+  template <int of_tiles>
+  __device__ __forceinline__ void Multiply(const char* data, float (&sums)[kTiles][4]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      device::Vec16 bytes[RowMma::kRowParts];
-      uint32_t exponents[RowMma::kRowParts] = {};
+      Weights weights[of_tiles];
 #pragma unroll
-      for (int part = 0; part < RowMma::kRowParts; ++part) {
-        const int chunk = step * kGroups + RowMma::Group();
-        const int row = RowMma::Row(part);
-        bytes[part] =
-            *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
-        if constexpr (W::kOfBlocks) {
-          const char* const of_row =
-              data + kPieceRows * row_bytes + row * (row_bytes / kChunkBytes);
-          exponents[part] = static_cast<uint8_t>(of_row[chunk]);
-        }
-      }
-#pragma unroll
-      for (int index = 0; index < W::kOperands; ++index) {
-        device::Vec16 operands[RowMma::kRowParts];
-#pragma unroll
-        for (int part = 0; part < RowMma::kRowParts; ++part) {
-          operands[part] = W::Operand(bytes[part], index, exponents[part]);
-        }
-        RowMma::Multiply(operands, vecs_[step * W::kOperands + index], sums);
+      for (int tile = 0; tile < of_tiles; ++tile) weights[tile].Load(data, exponents_, tile, step);
+      // Asked once, not for each operand: code without branches is much faster.
+      if constexpr (W::kOneConversion) {
+        MultiplyStep<true>(step, weights, sums);
+      } else if (AreUsual(weights)) {
+        MultiplyStep<true>(step, weights, sums);
+      } else {
+        MultiplyStep<false>(step, weights, sums);
       }
     }
   }
 
  private:
+  // The lane's 16 bytes of each of its rows of a tile.
+  class Weights {
+   public:
+    __device__ __forceinline__ void Load(const char* data, int exponents, int tile, int step) {
+      const int chunk = step * kGroups + RowMma::Group();
+#pragma unroll
+      for (int part = 0; part < RowMma::kRowParts; ++part) {
+        const int row = tile * kMmaRows + RowMma::Row(part);
+        bytes_[part] =
+            *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
+        exponents_[part] = 0;
+        if constexpr (W::kOfBlocks) {
+          const char* const of_row = data + rows * row_bytes + row * kChunkBytes;
+          exponents_[part] = static_cast<uint8_t>(of_row[exponents + chunk]);
+        }
+      }
+    }
+    __device__ __forceinline__ uint32_t LargestExponent() const {
+      uint32_t largest = 0;
+#pragma unroll
+      for (const uint32_t exponent : exponents_) {
+        if (exponent > largest) largest = exponent;
+      }
+      return largest;
+    }
+    template <bool usual>
+    __device__ __forceinline__ void Multiply(int index, const device::Vec16& tokens,
+                                             float (&sums)[4]) const {
+      device::Vec16 operands[RowMma::kRowParts];
+#pragma unroll
+      for (int part = 0; part < RowMma::kRowParts; ++part) {
+        operands[part] = W::template Operand<usual>(bytes_[part], index, exponents_[part]);
+      }
+      RowMma::Multiply(operands, tokens, sums);
+    }
+
+   private:
+    device::Vec16 bytes_[RowMma::kRowParts];
+    uint32_t exponents_[RowMma::kRowParts];
+  };
+
+  // Whether the quicker conversion has the scales of all lanes.
+  template <int of_tiles>
+  static __device__ __forceinline__ bool AreUsual(const Weights (&weights)[of_tiles]) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (const Weights& tile : weights) {
+      if (tile.LargestExponent() > largest) largest = tile.LargestExponent();
+    }
+    return device::AreUsualMxfp4Scales(largest);
+  }
+  template <bool usual, int of_tiles>
+  __device__ __forceinline__ void MultiplyStep(int step, const Weights (&weights)[of_tiles],
+                                               float (&sums)[kTiles][4]) const {
+#pragma unroll
+    for (int index = 0; index < W::kOperands; ++index) {
+      const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
+#pragma unroll
+      for (int tile = 0; tile < of_tiles; ++tile) {
+        weights[tile].template Multiply<usual>(index, tokens, sums[tile]);
+      }
+    }
+  }
+
   static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row of weights
   static constexpr int kSteps = row_bytes / (kGroups * 16);
   static constexpr int kVecs = kSteps * W::kOperands;
   static constexpr int kChunkColumns = W::kOperands * device::kElementsPerVec;
 
+  int exponents_ = 0;  // the piece's first of those of a row
   device::Vec16 vecs_[kVecs];
 };
 

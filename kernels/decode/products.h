@@ -2,7 +2,7 @@
 // what lies between the products, through registers; each wave has the sums of its pieces, which
 // are added over the waves in their order.
 //
-//   sums   [buffers][waves][tokens or pairs of an entry][16 rows], in shared memory
+//   sums   [buffers][waves][tokens or pairs of an entry][rows of a piece], in shared memory
 #ifndef OCTET_KERNELS_DECODE_PRODUCTS_H_
 #define OCTET_KERNELS_DECODE_PRODUCTS_H_
 
@@ -30,8 +30,8 @@ namespace octet::decode {
 template <typename Weights, int kMost>
 class Products {
  public:
-  using StripsType = Strips<Weights, PieceRowBytes(kMost, Weights::kBits)>;
-  using Ring = PieceRing<PieceWalk<StripsType, kWaves>, SlotsFor(kMost, Weights::kBits)>;
+  using StripsType = Strips<Weights, kMost>;
+  using Ring = PieceRing<PieceWalk<StripsType, kWaves>>;
 
   // The constructor's arguments. `sums` are those of the waves, as above.
   struct Inputs {
@@ -63,17 +63,19 @@ class Products {
         const Entry entry = chosen_.entries[unit.entry];
         const bool shared = strips_.IsShared(unit.entry);
         const int column = strips_.ColumnOf(unit);
-        constexpr int kPairs = kGatedRows / 2;
+        constexpr int kPairs = StripsType::kColumns / 2;
         ForRows(number, entry.tokens * kPairs, [&](int i) {
           const int index = i / kPairs;
-          if (!IsChosen(entry, index)) return;
-          StoreGated(shared ? SwiGlu() : p_.swiglu, SumsOf(buffer, 0, index) + i % kPairs * 2,
-                     GatedRows(shared) + GatedOffset(shared, entry, index) +
-                         (column + i % kPairs * 2) * 2);
+          const int own = i % kPairs * 2;  // of the strip's columns
+          if (!IsChosen(entry, index) || !HasColumn(shared, column + own)) return;
+          const int row = own / kGatedRows * kMmaRows + own % kGatedRows;
+          StoreGated(shared ? SwiGlu() : p_.swiglu, SumsOf(buffer, 0, index) + row,
+                     GatedRows(shared) + GatedOffset(shared, entry, index) + (column + own) * 2);
         });
       } else {
-        const int first = unit.strip * kPieceRows;
-        const int quads = Smaller(p_.layout.hidden - first, kPieceRows) / kQuad;
+        constexpr int kRows = StripsType::kSecondRows;
+        const int first = unit.strip * kRows;
+        const int quads = Smaller(p_.layout.hidden - first, kRows) / kQuad;
         ForRows(number, tokens_.num_all() * quads, [&](int i) {
           StoreOutput(protocol, i / quads, first + i % quads * kQuad,
                       AddWaves(buffer, i / quads, i % quads * kQuad));
@@ -86,35 +88,46 @@ class Products {
   using RowMma = device::RowMma<Weights::kElement>;
   using Plain = PlainWeights<Weights::kElement>;
   using Codec = CodecOf<Weights::kElement>::Type;
+  static constexpr int kPieceRows = StripsType::kPieceRows;
   template <typename W>
-  using Piece = PieceTokens<W, RowMma, StripsType::kPieceRowBytes>;
+  using Piece = PieceTokens<W, RowMma, kPieceRows, StripsType::kPieceRowBytes>;
 
   static constexpr int kTiles = TilesFor(kMost);
   static constexpr bool kDense = IsDense(kMost);
   static constexpr int kBuffers = BuffersFor(kMost);
   static constexpr int kScaleGroup = 128;
+  static constexpr int kRowTiles = kPieceRows / kMmaRows;
   static constexpr bool kMixed = !std::is_same_v<Weights, Plain>;  // the shared experts are plain
 
+  template <Phase phase>
+  static constexpr int kTilesOf =
+      (phase == Phase::kFirst ? kPieceRows : StripsType::kSecondRows) / kMmaRows;
+
+  // For each tile of tokens, of each tile of rows.
   struct Sums {
-    float of[kTiles][4];
+    float of[kTiles][kRowTiles][4];
   };
   // Scales of the pieces of a strip: those of its first eight rows, and of the others.
   struct Scales {
     const float* half[2];
   };
   // Adds a piece's products.
-  template <typename W>
+  template <Phase phase, typename W>
   static __device__ __forceinline__ void Add(const char* data, const Piece<W>& tokens,
-                                             const float (&of_half)[2], float (&sums)[4]) {
+                                             const float (&of_half)[2],
+                                             float (&sums)[kRowTiles][4]) {
     if constexpr (W::kScaled) {
-      float unscaled[4] = {};
-      tokens.Multiply(data, unscaled);
+      float unscaled[kRowTiles][4] = {};
+      tokens.template Multiply<kTilesOf<phase>>(data, unscaled);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[i] = sums[i] + unscaled[i] * of_half[RowMma::SumRow(i) / kGatedRows];
+      for (int r = 0; r < kTilesOf<phase>; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[r][i] = sums[r][i] + unscaled[r][i] * of_half[RowMma::SumRow(i) / kGatedRows];
+        }
       }
     } else {
-      tokens.Multiply(data, sums);
+      tokens.template Multiply<kTilesOf<phase>>(data, sums);
     }
   }
 
@@ -150,17 +163,17 @@ class Products {
       Sums sums = FirstSums<phase>(unit, index, entry, first);
 #pragma unroll 1
       for (int piece = first; piece < pieces; piece += kWaves) {
-        Multiply(plain, piece, rows, scales, sums);
+        Multiply<phase>(plain, piece, rows, scales, sums);
       }
       if constexpr (!kIsSecond) {
-        PutSums(buffer, entry.tokens, sums);
+        PutSums<phase>(buffer, entry.tokens, sums);
       } else if constexpr (kDense) {
-        AddChosen(entry, sums.of[0], all);
+        AddChosen(entry, sums, all);
       } else {
         AddWeighted(entry, sums, buffer);
       }
     }
-    if (kDense && kIsSecond) PutSums(buffer, tokens_.num_all(), all);
+    if (kDense && kIsSecond) PutSums<phase>(buffer, tokens_.num_all(), all);
   }
 
   // Returns what a strip's sums begin with: the wave with the first piece has the biases, if any.
@@ -174,48 +187,46 @@ class Products {
     if (biases == nullptr || first != 0 || strips_.IsShared(index)) return sums;
     const int rows = kIsFirst ? 2 * p_.routed.columns : p_.layout.hidden;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = unit.strip * kPieceRows + RowMma::SumRow(i);
+    for (int i = 0; i < kTilesOf<phase> * 4; ++i) {
+      const int row =
+          unit.strip * kTilesOf<phase> * kMmaRows + i / 4 * kMmaRows + RowMma::SumRow(i % 4);
       const float bias =
           row < rows ? biases[static_cast<int64_t>(entry.expert) * rows + row] : 0.0F;
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) sums.of[n][i] = bias;
+      for (int n = 0; n < kTiles; ++n) sums.of[n][i / 4][i % 4] = bias;
     }
     return sums;
   }
 
   // Adds the products with the next piece of the ring, which is piece `piece` of a strip. `plain`:
   // of weights of the dtype, whatever Weights is.
+  template <Phase phase>
   __device__ __forceinline__ void Multiply(bool plain, int piece, const Rows& rows,
                                            const Scales& scales, Sums& sums) const {
-    // Loaded before the wait for the piece.
-    Piece<Weights> tokens;
-    Piece<Plain> plain_tokens;
+    // Loaded before the wait for the piece; not those of the shared experts, for which there are no
+    // registers.
+    const Piece<Weights> tokens(plain ? nullptr : rows.Of(0), piece, rows.columns);
     float of_half[2] = {};
-    if (plain) {
-      plain_tokens = Piece<Plain>(rows.Of(0), piece, rows.columns);
-    } else {
-      tokens = Piece<Weights>(rows.Of(0), piece, rows.columns);
-      LoadScales(scales, piece, of_half);
-    }
+    if (!plain) LoadScales(scales, piece, of_half);
     const char* const data = ring_.Take();
     if (plain) {
-      AddTiles<Plain>(data, plain_tokens, piece, rows, of_half, sums);
+      AddTiles<phase, Plain>(data, Piece<Plain>(rows.Of(0), piece, rows.columns), piece, rows,
+                             of_half, sums);
     } else {
-      AddTiles<Weights>(data, tokens, piece, rows, of_half, sums);
+      AddTiles<phase, Weights>(data, tokens, piece, rows, of_half, sums);
     }
   }
   // `first`: of the first tile.
-  template <typename W>
+  template <Phase phase, typename W>
   // NOLINTNEXTLINE(readability-function-size)
   static __device__ __forceinline__ void AddTiles(const char* data, const Piece<W>& first,
                                                   int piece, const Rows& rows,
                                                   const float (&of_half)[2], Sums& sums) {
-    Add<W>(data, first, of_half, sums.of[0]);
+    Add<phase, W>(data, first, of_half, sums.of[0]);
 #pragma unroll
     for (int n = 1; n < kTiles; ++n) {
       if (n * RowMma::Tokens() >= rows.tokens) break;
-      Add<W>(data, Piece<W>(rows.Of(n), piece, rows.columns), of_half, sums.of[n]);
+      Add<phase, W>(data, Piece<W>(rows.Of(n), piece, rows.columns), of_half, sums.of[n]);
     }
   }
 
@@ -254,10 +265,10 @@ class Products {
                                     of_hidden;
       return {{gate, gate + static_cast<int64_t>(of_columns) * of_hidden}};
     }
-    const float* const scales =
-        static_cast<const float*>(p_.routed.second_scales) +
-        (static_cast<int64_t>(entry.expert) * of_hidden + unit.strip * kPieceRows / kScaleGroup) *
-            of_columns;
+    const float* const scales = static_cast<const float*>(p_.routed.second_scales) +
+                                (static_cast<int64_t>(entry.expert) * of_hidden +
+                                 unit.strip * StripsType::kSecondRows / kScaleGroup) *
+                                    of_columns;
     return {{scales, scales}};
   }
   static __device__ __forceinline__ void LoadScales(const Scales& scales, int piece,
@@ -277,13 +288,16 @@ class Products {
   static __device__ __forceinline__ float* SumsOf(float* buffer, int wave, int index) {
     return buffer + (wave * kMost + index) * kPieceRows;
   }
+  template <Phase phase>
   static __device__ __forceinline__ void PutSums(float* buffer, int count, const Sums& sums) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int index = n * RowMma::Tokens() + RowMma::SumToken(i);
-        if (index < count) SumsOf(buffer, device::Wave(), index)[RowMma::SumRow(i)] = sums.of[n][i];
+      for (int i = 0; i < kTilesOf<phase> * 4; ++i) {
+        const int index = n * RowMma::Tokens() + RowMma::SumToken(i % 4);
+        if (index >= count) continue;
+        SumsOf(buffer, device::Wave(), index)[i / 4 * kMmaRows + RowMma::SumRow(i % 4)] =
+            sums.of[n][i / 4][i % 4];
       }
     }
   }
@@ -329,6 +343,10 @@ class Products {
 
   // ---- gate and up
 
+  // Whether an expert has a column between the products: the last strip may have fewer.
+  __device__ __forceinline__ bool HasColumn(bool shared, int column) const {
+    return kRowTiles == 1 || column < (shared ? p_.shared_experts : p_.routed).columns;
+  }
   // Two columns of a row between the products, from those of the first wave's sums of gate.
   static __device__ __forceinline__ void StoreGated(const SwiGlu& swiglu, const float* first,
                                                     char* to) {
@@ -356,15 +374,17 @@ class Products {
   // ---- down
 
   // Adds the sums of the tokens that chose the entry: another's may be infinite.
-  __device__ __forceinline__ void AddChosen(const Entry& entry, const float (&sums)[4],
-                                            Sums& all) const {
+  __device__ __forceinline__ void AddChosen(const Entry& entry, const Sums& sums, Sums& all) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = RowMma::SumToken(i);
       if (token >= tokens_.num_all()) continue;
       const float weight = chosen_.pair_weights[entry.first_pair + token];
       if (std::bit_cast<uint32_t>(weight) == kNotChosen) continue;
-      all.of[0][i] = all.of[0][i] + weight * sums[i];
+#pragma unroll
+      for (int r = 0; r < kTilesOf<Phase::kSecond>; ++r) {
+        all.of[0][r][i] = all.of[0][r][i] + weight * sums.of[0][r][i];
+      }
     }
   }
 
@@ -380,12 +400,13 @@ class Products {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int pair = n * RowMma::Tokens() + RowMma::SumToken(i);
+      for (int i = 0; i < kTilesOf<Phase::kSecond> * 4; ++i) {
+        const int pair = n * RowMma::Tokens() + RowMma::SumToken(i % 4);
         if (pair >= entry.tokens) continue;
         const int token = chosen_.pair_tokens[entry.first_pair + pair];
-        float* const sum = SumsOf(buffer, device::Wave(), token) + RowMma::SumRow(i);
-        *sum = *sum + chosen_.pair_weights[entry.first_pair + pair] * sums.of[n][i];
+        float* const sum =
+            SumsOf(buffer, device::Wave(), token) + i / 4 * kMmaRows + RowMma::SumRow(i % 4);
+        *sum = *sum + chosen_.pair_weights[entry.first_pair + pair] * sums.of[n][i / 4][i % 4];
       }
     }
     device::SyncWave();  // the next entry may have a token in another lane

@@ -1,10 +1,11 @@
 // The order in which a block's waves read weights, and the ring through which each of them loads
 // ahead.
 //
-// A strip is 16 rows of a matrix that are multiplied together: eight of gate and the eight of up
-// that belong to them, or 16 of down. A block takes every gridDim.x-th strip of gate and up, then
-// every gridDim.x-th group of 16 columns of the output, of which it takes the strips of all of this
-// rank's chosen experts. The waves of a block share a strip by pieces, some columns of all its rows:
+// A strip is 16 rows of a matrix that are multiplied together, or twice as many: eight of gate and
+// the eight of up that belong to them, or 16 of down. A block takes every gridDim.x-th strip of gate
+// and up, then every gridDim.x-th group of as many columns of the output, of which it takes the
+// strips of all of this rank's chosen experts. The waves of a block share a strip by pieces, some
+// columns of all its rows:
 //
 //   gate, up   piece i goes to wave i mod waves
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces
@@ -29,7 +30,7 @@ namespace octet::decode {
 struct Strip {
   const char* base;
   int pitch;      // bytes from a row to the next
-  int rows;       // up to kPieceRows
+  int rows;       // up to those of a piece
   int row_bytes;  // of each
   // MXFP4 has an exponent for each 16 bytes of a row; the pitch leads to the next row's.
   const char* exponents;
@@ -47,7 +48,7 @@ __device__ __forceinline__ int PieceOffset(int row, int chunk) {
 enum class Phase { kFirst, kSecond };  // gate and up; down
 
 // A block adds up a unit together: in kFirst a strip of an entry, in kSecond those of all entries,
-// for 16 columns of the output.
+// for as many columns of the output.
 struct Unit {
   int entry;
   int end;    // behind the last entry
@@ -55,19 +56,23 @@ struct Unit {
 };
 
 // The strips of this rank's chosen experts.
-// W: the routed experts' weights. piece_row_bytes: of all pieces.
-template <typename W, int piece_row_bytes>
+// W: the routed experts' weights. most: the most tokens of all ranks together.
+template <typename W, int most>
 class Strips {
  public:
   using Weights = W;
-  static constexpr int kPieceRowBytes = piece_row_bytes;
+  static constexpr int kMost = most;
+  static constexpr int kPieceRows = PieceRows(most, W::kBits);
+  static constexpr int kPieceRowBytes = PieceRowBytes(most, W::kBits);
+  static constexpr int kSecondRows = SecondRows(most, W::kBits);  // of down
+  static constexpr int kColumns = kPieceRows / 2;  // of a strip, between the products
 
   __device__ __forceinline__ Strips(const DecodeParams& p, const Entry* entries, int num_entries)
       : p_(p),
         entries_(entries),
         num_routed_(num_entries),
-        routed_strips_(p.routed.columns / kGatedRows) {
-    const int strips = p.shared_experts.columns / kGatedRows;
+        routed_strips_(StripsOf(p.routed.columns)) {
+    const int strips = StripsOf(p.shared_experts.columns);
     shared_first_ = strips * p.peers.rank / p.layout.num_ranks;
     shared_end_ = strips * (p.peers.rank + 1) / p.layout.num_ranks;
   }
@@ -107,22 +112,24 @@ class Strips {
 
   // The first of a unit's columns between the products, in its expert. In kFirst.
   __device__ __forceinline__ int ColumnOf(const Unit& unit) const {
-    return (unit.strip + (IsShared(unit.entry) ? shared_first_ : 0)) * kGatedRows;
+    return (unit.strip + (IsShared(unit.entry) ? shared_first_ : 0)) * kColumns;
   }
   __device__ __forceinline__ int second_units() const {
-    return (p_.layout.hidden + kPieceRows - 1) / kPieceRows;
+    return (p_.layout.hidden + kSecondRows - 1) / kSecondRows;
   }
   // The columns that an entry's product in a phase adds over. In kSecond, SharedColumn() is the
   // first of those of the shared experts.
   __device__ __forceinline__ int Columns(Phase phase, int entry) const {
     if (phase == Phase::kFirst) return p_.layout.hidden;
-    return IsShared(entry) ? (shared_end_ - shared_first_) * kGatedRows : p_.routed.columns;
+    if (!IsShared(entry)) return p_.routed.columns;
+    if (kWhole) return (shared_end_ - shared_first_) * kColumns;
+    return Smaller(shared_end_ * kColumns, p_.shared_experts.columns) - SharedColumn();
   }
   __device__ __forceinline__ int PiecesOf(Phase phase, int entry) const {
     const int row_bytes = RowBytes(IsShared(entry), Columns(phase, entry));
     return (row_bytes + kPieceRowBytes - 1) / kPieceRowBytes;
   }
-  __device__ __forceinline__ int SharedColumn() const { return shared_first_ * kGatedRows; }
+  __device__ __forceinline__ int SharedColumn() const { return shared_first_ * kColumns; }
   __device__ __forceinline__ Strip Of(Phase phase, const Unit& unit, int entry) const {
     const bool first = phase == Phase::kFirst;
     const bool shared = IsShared(entry);
@@ -131,23 +138,24 @@ class Strips {
     const int expert = shared ? 0 : entries_[entry].expert;
     if (first) {
       const int row = 2 * ColumnOf(unit);
-      Strip strip = {matrices.first + expert * matrices.first_bytes + int64_t{row} * row_bytes,
-                     row_bytes,
-                     kPieceRows,
-                     row_bytes,
-                     nullptr,
-                     0};
+      Strip strip = {
+          matrices.first + expert * matrices.first_bytes + int64_t{row} * row_bytes,
+          row_bytes,
+          kWhole ? kPieceRows : Smaller(2 * (matrices.columns - ColumnOf(unit)), kPieceRows),
+          row_bytes,
+          nullptr,
+          0};
       SetExponents({matrices.first_scales, 2 * matrices.columns, p_.layout.hidden}, shared, expert,
                    row, strip);
       return strip;
     }
-    const int row = unit.strip * kPieceRows;
+    const int row = unit.strip * kSecondRows;
     const int pitch = RowBytes(shared, matrices.columns);
     const int skipped = shared ? RowBytes(shared, SharedColumn()) : 0;
     Strip strip = {
         matrices.second + expert * matrices.second_bytes + int64_t{row} * pitch + skipped,
         pitch,
-        Smaller(p_.layout.hidden - row, kPieceRows),
+        Smaller(p_.layout.hidden - row, kSecondRows),
         row_bytes,
         nullptr,
         0};
@@ -164,6 +172,11 @@ class Strips {
   }
 
  private:
+  // Whether an expert's last strip of gate and up has all rows: columns are multiples of eight.
+  static constexpr bool kWhole = kColumns == kGatedRows;
+  static __device__ __forceinline__ int StripsOf(int columns) {
+    return kWhole ? columns / kColumns : (columns + kColumns - 1) / kColumns;
+  }
   static __device__ __forceinline__ int RowBytes(bool shared, int columns) {
     constexpr int kPlainBits = 16;
     return columns * (shared ? kPlainBits : Weights::kBits) / 8;
@@ -229,6 +242,8 @@ template <typename StripsType, int waves>
 class PieceWalk {
  public:
   using Weights = StripsType::Weights;
+  static constexpr int kMost = StripsType::kMost;
+  static constexpr int kPieceRows = StripsType::kPieceRows;
   static constexpr int kPieceRowBytes = StripsType::kPieceRowBytes;
 
   // Before the first piece.
@@ -281,15 +296,16 @@ class PieceWalk {
 //
 // A call meets all of its code cold, and instructions that have to be fetched cost as much time as
 // weights. So Take is called in one place of the kernel, and no other code loads pieces.
-template <typename Walk, int slots>
+template <typename Walk>
 class PieceRing {
  public:
-  static_assert(slots >= 2);
+  static constexpr int kSlots = SlotsFor(Walk::kMost, Walk::Weights::kBits);
+  static constexpr int kPieceRows = Walk::kPieceRows;
   static constexpr int kPieceBytes = kPieceRows * Walk::kPieceRowBytes;
-  static constexpr int kSlotBytes = SlotBytes(Walk::kPieceRowBytes, Walk::Weights::kOfBlocks);
-  static constexpr int kBytes = slots * kSlotBytes;
+  static constexpr int kSlotBytes = SlotBytesFor(Walk::kMost, Walk::Weights::kBits);
+  static constexpr int kBytes = kSlots * kSlotBytes;
 
-  // `memory`: the ring of this wave, [slots] pieces.
+  // `memory`: the ring of this wave.
   __device__ __forceinline__ PieceRing(char* memory, const Walk& walk)
       : memory_(memory + LaneOffset()), walk_(walk) {}
 
@@ -300,16 +316,16 @@ class PieceRing {
     do {
       LoadNext();
       ++ahead_;
-    } while (ahead_ < (walk_.phase() == Phase::kFirst ? kFirstAhead : slots));
-    if (ahead_ == slots) {
-      copies_.template Wait<slots - 1>();
+    } while (ahead_ < (walk_.phase() == Phase::kFirst ? kFirstAhead : kSlots));
+    if (ahead_ == kSlots) {
+      copies_.template Wait<kSlots - 1>();
     } else {
       copies_.template Wait<kFirstAhead - 1>();
     }
     --ahead_;
     device::SyncWave();  // the other lanes' copies are there
     const char* const piece = memory_ - LaneOffset() + taken_ * kSlotBytes;
-    taken_ = taken_ + 1 == slots ? 0 : taken_ + 1;
+    taken_ = taken_ + 1 == kSlots ? 0 : taken_ + 1;
     return piece;
   }
 
@@ -325,7 +341,7 @@ class PieceRing {
   __device__ __forceinline__ void LoadNext() {
     if (walk_.Next()) Load(walk_.strip(), walk_.piece(), memory_ + loaded_ * kSlotBytes);
     copies_.Commit();
-    loaded_ = loaded_ + 1 == slots ? 0 : loaded_ + 1;
+    loaded_ = loaded_ + 1 == kSlots ? 0 : loaded_ + 1;
   }
   // A lane copies the same 16 bytes of several rows.
   static __device__ __forceinline__ int LaneRow() { return device::Lane() / kRowChunks; }
@@ -343,16 +359,15 @@ class PieceRing {
     }
     if constexpr (Walk::Weights::kOfBlocks) LoadExponents(strip, piece, to);
   }
-  // A word by each lane. All of a row's are there for its last piece, too: rows of exponents are
-  // multiples of 16 bytes.
+  // 16 exponents of a row by each lane: those of two pieces, since copies of fewer bytes go through
+  // the cache that keeps tokens. They are all there for a row's last piece, too.
   __device__ __forceinline__ void LoadExponents(const Strip& strip, int piece, char* to) {
-    constexpr int kWords = kRowChunks / 4;  // of a row
-    static_assert(kPieceRows * kWords <= device::kMinWaveSize);
-    const int row = device::Lane() / kWords;
+    static_assert(kRowChunks == kChunkBytes / 2 && kPieceRows <= device::kMinWaveSize);
+    const int row = device::Lane();
     if (strip.exponents == nullptr || row >= strip.rows) return;
-    const char* const from = strip.exponents + row * strip.exponent_pitch + piece * kRowChunks;
-    copies_.StartWord(reinterpret_cast<uint32_t*>(to - LaneOffset() + kPieceBytes) + device::Lane(),
-                      reinterpret_cast<const uint32_t*>(from) + device::Lane() % kWords);
+    const char* const from = strip.exponents + row * strip.exponent_pitch + piece / 2 * kChunkBytes;
+    copies_.Start(reinterpret_cast<device::Vec16*>(to - LaneOffset() + kPieceBytes) + row,
+                  reinterpret_cast<const device::Vec16*>(from), true);
   }
   template <bool all_rows>
   __device__ __forceinline__ void LoadRows(const Strip& strip, int piece, char* to) {
@@ -366,7 +381,7 @@ class PieceRing {
 #pragma unroll
     for (int i = 0; i < kMostCopies; ++i) {
       const int row = i * rows + LaneRow();
-      if (row >= kPieceRows) break;
+      if (row >= kPieceRows || (!all_rows && i * rows >= kMmaRows && row >= strip.rows)) break;
       const bool present = in_row && (all_rows || row < strip.rows);
       copies_.Start(reinterpret_cast<device::Vec16*>(to + i * rows * kPieceRowBytes),
                     reinterpret_cast<const device::Vec16*>(all_rows || present ? from : strip.base),
@@ -380,7 +395,7 @@ class PieceRing {
   int ahead_ = 0;  // pieces that are loaded or being loaded
   int loaded_ = 0;
   int taken_ = 0;
-  device::CopyAhead<slots + 1, kMostCopies> copies_;
+  device::CopyAhead<kSlots + 1, kMostCopies + 1> copies_;
 };
 
 }  // namespace octet::decode

@@ -23,19 +23,35 @@ constexpr int CapacityFor(int tokens) {
 constexpr int TilesFor(int tokens) { return (tokens + Mma::kMinTokens - 1) / Mma::kMinTokens; }
 // Whether pairs are dense (chosen.h).
 constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
-// Bytes of a piece's rows, and the pieces that a wave has room for, if the routed experts' weights
+// A wave loads a piece at once: some columns of each of some rows, if the routed experts' weights
 // have so many bits. 128 columns cost fewer instructions than 64, but need larger pieces.
 constexpr int PieceRowBytes(int tokens, int bits) {
   return tokens > kSomeTokens || bits < 8 ? 128 : 128 * bits / 8;
 }
+// Bytes of a slot: a piece, and behind it 16 of MXFP4's scales for each row.
+constexpr int SlotBytes(int rows, int row_bytes, int bits) {
+  return rows * (bits < 8 ? row_bytes + 16 : row_bytes);
+}
+// What a piece takes beside its products is more than they are with few tokens and small weights: so
+// it has rows for two of them, if there is room for two such pieces.
+constexpr int PieceRows(int tokens, int bits) {
+  constexpr int kPlainBits = 16;
+  const bool fits = Mma::kRing > 2 * SlotBytes(2 * kMmaRows, PieceRowBytes(tokens, bits), bits);
+  return tokens <= kFewTokens && bits < kPlainBits && fits ? 2 * kMmaRows : kMmaRows;
+}
+// Those of down: with FP8 a layer often has no more than one strip of 16 rows for each block.
+constexpr int SecondRows(int tokens, int bits) {
+  return bits < 8 ? PieceRows(tokens, bits) : kMmaRows;
+}
+constexpr int SlotBytesFor(int tokens, int bits) {
+  return SlotBytes(PieceRows(tokens, bits), PieceRowBytes(tokens, bits), bits);
+}
+// The pieces that a wave has room for, two at least: while it multiplies one, the next one comes.
+// With more rows sums need the room of a third.
 constexpr int SlotsFor(int tokens, int bits) {
   const int ring = tokens > kSomeTokens ? Mma::kSmallRing : Mma::kRing;
-  return ring / (kPieceRows * PieceRowBytes(tokens, bits));
-}
-// Bytes of a slot: a piece, and behind it a scale for each 16 bytes of it, if there are such scales.
-constexpr int SlotBytes(int piece_row_bytes, bool of_blocks) {
-  const int piece = kPieceRows * piece_row_bytes;
-  return of_blocks ? piece + piece / 16 : piece;
+  const int slots = ring / SlotBytesFor(tokens, bits);
+  return slots < 2 || PieceRows(tokens, bits) > kMmaRows ? 2 : slots;
 }
 // Buffers for the sums of the waves: with two, one wave adds up what is in one of them while the
 // others go on.

@@ -21,9 +21,11 @@ struct PlainWeights {
   // Whether experts may have biases, and SwiGLU parameters: no model of FP8 has.
   static constexpr bool kParameters = true;
   static constexpr int kBits = 16;
-  static constexpr int kOperands = 1;       // of eight columns each, in 16 bytes of a row
-  static constexpr bool kOfBlocks = false;  // whether these 16 bytes have a scale of their own
+  static constexpr int kOperands = 1;           // of eight columns each, in 16 bytes of a row
+  static constexpr bool kOfBlocks = false;      // whether these 16 bytes have a scale of their own
+  static constexpr bool kOneConversion = true;  // for all scales
 
+  template <bool usual>
   static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int /*index*/,
                                                           uint32_t /*exponent*/) {
     return bytes;
@@ -40,7 +42,9 @@ struct Fp8Weights {
   static constexpr int kBits = 8;
   static constexpr int kOperands = 2;
   static constexpr bool kOfBlocks = false;
+  static constexpr bool kOneConversion = true;
 
+  template <bool usual>
   static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index,
                                                           uint32_t /*exponent*/) {
     return index == 0 ? device::Bf16FromNativeFp8(bytes.w[0], bytes.w[1])
@@ -58,10 +62,12 @@ struct Mxfp4Weights {
   static constexpr int kBits = 4;
   static constexpr int kOperands = 4;
   static constexpr bool kOfBlocks = true;
+  static constexpr bool kOneConversion = device::kOneMxfp4Conversion;
 
+  template <bool usual>
   static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index,
                                                           uint32_t exponent) {
-    return device::Bf16FromMxfp4(bytes.w[index], exponent);
+    return device::Bf16FromMxfp4<usual>(bytes.w[index], exponent);
   }
   static __device__ __forceinline__ device::Vec16 InOrder(const device::Vec16& v) {
     return device::InOrderOfMxfp4(v);

@@ -24,14 +24,14 @@ class CallStart {
   // Returns this call's epoch to all threads, or 0 if the rank has failed: the block then has no
   // data to work on. Also a barrier of the block. Nobody waits for an atomic, but one block must
   // call Advance.
-  __device__ uint64_t Epoch() const {
+  __device__ __forceinline__ uint64_t Epoch() const {
     __shared__ uint64_t shared;
     if (IsReader()) shared = failed_ ? 0 : next_;
     __syncthreads();
     return shared;
   }
   // By one block, when all blocks have come from Epoch.
-  __device__ void Advance() const {
+  __device__ __forceinline__ void Advance() const {
     if (IsReader()) StoreRelaxed<Scope::kDevice>(&call_->epoch, next_ + 1);
   }
 

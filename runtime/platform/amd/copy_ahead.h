@@ -6,8 +6,6 @@
 
 #include <hip/hip_runtime.h>
 
-#include <cstdint>
-
 #include "device_ops.h"
 
 namespace octet::device {
@@ -20,7 +18,6 @@ class CopyAhead {
     if (present) v = LoadStream(from);
     *to = v;
   }
-  __device__ __forceinline__ void StartWord(uint32_t* to, const uint32_t* from) { *to = *from; }
   __device__ __forceinline__ void Commit() {}
   template <int in_flight>
   __device__ __forceinline__ void Wait() {

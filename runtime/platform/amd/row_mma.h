@@ -91,7 +91,10 @@ __device__ __forceinline__ Vec16 Bf16FromNativeFp8(uint32_t low, uint32_t high) 
   return {{first[0], first[1], second[0], second[1]}};
 }
 
+inline constexpr bool kOneMxfp4Conversion = true;
+__device__ __forceinline__ bool AreUsualMxfp4Scales(uint32_t /*largest*/) { return true; }
 // Eight MXFP4 numbers of a word times their scale, as bfloat16, in their order.
+template <bool usual>
 __device__ __forceinline__ Vec16 Bf16FromMxfp4(uint32_t word, uint32_t exponent) {
   const float scale = ScaleFromUe8m0(static_cast<uint8_t>(exponent));
   Vec16 out;

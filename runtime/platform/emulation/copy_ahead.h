@@ -21,15 +21,10 @@ class CopyAhead {
     Group& group = groups_[committed_ % groups];
     group.copies[group.started++] = {to, present ? from : nullptr};
   }
-  void StartWord(uint32_t* to, const uint32_t* from) {
-    *to = emulation::kPoisonWord;
-    groups_[committed_ % groups].words[groups_[committed_ % groups].started_words++] = {to, from};
-  }
   void Commit() {
     ++committed_;
     if (committed_ - done_ == groups) Finish();
     groups_[committed_ % groups].started = 0;
-    groups_[committed_ % groups].started_words = 0;
   }
   template <int in_flight>
   void Wait() {
@@ -42,15 +37,9 @@ class CopyAhead {
     Vec16* to;
     const Vec16* from;  // nullptr: zeros
   };
-  struct WordCopy {
-    uint32_t* to;
-    const uint32_t* from;
-  };
   struct Group {
     Copy copies[most_copies];
     int started = 0;
-    WordCopy words[most_copies];
-    int started_words = 0;
   };
 
   // Does the copies of the oldest group.
@@ -60,7 +49,6 @@ class CopyAhead {
       const Copy& copy = group.copies[i];
       *copy.to = copy.from == nullptr ? Vec16{} : LoadStream(copy.from);
     }
-    for (int i = 0; i < group.started_words; ++i) *group.words[i].to = *group.words[i].from;
   }
 
   Group groups_[groups];

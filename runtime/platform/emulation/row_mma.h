@@ -25,7 +25,7 @@ class RowMma {
   static constexpr int kRowParts = 2;  // of 64 lanes each has one row, twice
   static constexpr int kMinTokens = 8;
   static constexpr int kWaves = 4;
-  static constexpr int kRing = 8 << 10;
+  static constexpr int kRing = (9 << 10) + 256;  // more than two pieces of 32 rows of MXFP4
   static constexpr int kSmallRing = 4 << 10;
   static int Tokens() { return kWaveSize / 4; }
 
@@ -81,7 +81,10 @@ inline Vec16 Bf16FromNativeFp8(uint32_t low, uint32_t high) {
   return out;
 }
 
+inline constexpr bool kOneMxfp4Conversion = true;
+inline bool AreUsualMxfp4Scales(uint32_t /*largest*/) { return true; }
 // Eight MXFP4 numbers of a word times their scale, as bfloat16, in their order.
+template <bool usual>
 inline Vec16 Bf16FromMxfp4(uint32_t word, uint32_t exponent) {
   const float scale = ScaleFromUe8m0(static_cast<uint8_t>(exponent));
   Vec16 out;

@@ -21,10 +21,6 @@ class CopyAhead {
                  "r"(present ? 16 : 0)
                  : "memory");
   }
-  __device__ __forceinline__ void StartWord(uint32_t* to, const uint32_t* from) {
-    const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
-  }
   __device__ __forceinline__ void Commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int in_flight>
   __device__ __forceinline__ void Wait() {

@@ -72,11 +72,15 @@ __device__ __forceinline__ Vec16 Bf16FromNativeFp8(uint32_t low, uint32_t high) 
   return out;
 }
 
+inline constexpr bool kOneMxfp4Conversion = false;
+__device__ __forceinline__ bool AreUsualMxfp4Scales(uint32_t largest) {
+  return Ballot(largest > internal::kMostUsualScale) == 0;
+}
 // Eight MXFP4 numbers of a word times their scale, as bfloat16: pairs of number i and the one that
 // is four further.
+template <bool usual>
 __device__ __forceinline__ Vec16 Bf16FromMxfp4(uint32_t word, uint32_t exponent) {
   using internal::MultiplyBf16Pair;
-  const bool usual = exponent <= internal::kMostUsualScale;
   const internal::Mxfp4Pairs pairs = internal::PairsOfMxfp4(
       word, usual ? internal::Bf16PairOfUsualScale(exponent) : internal::k2Pow126);
   Vec16 out = {{pairs.of[0], pairs.of[1], pairs.of[2], pairs.of[3]}};
