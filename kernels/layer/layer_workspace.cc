@@ -83,19 +83,23 @@ absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) 
 
 // Returns for how many tokens of all ranks together a layer in one launch is the faster one, as
 // measured (bench/PERFORMANCE.md): for more, products whose tiles take the tokens of one expert read
-// as fast; sooner if there is an exchange, or FP8 to be converted.
+// as fast; sooner if there is an exchange, or FP8 or MXFP4 to be converted.
 int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
   constexpr int kMost = 8;
   constexpr int kOnOneGpu = 16;
   constexpr int kOfFp8 = 4;
   constexpr int kOfFp8OnOneGpu = 8;
-  constexpr int kOfLargeFp8Experts = 1;
-  constexpr int64_t kLargeExpert = 16 << 20;           // bytes
-  if (config.weights == GemmFormat::kMxfp4) return 0;  // not measured
+  constexpr int kOfMxfp4OnOneGpu = 4;
+  constexpr int kOfLargeExperts = 1;
+  constexpr int64_t kLargeExpert = 16 << 20;  // bytes
   const bool one_gpu = of.nodes.ranks_per_node == 1;
+  const int64_t weights = int64_t{3} * config.hidden * config.intermediate;
+  if (config.weights == GemmFormat::kMxfp4) {
+    if (!one_gpu) return 0;  // with an exchange it has not been measured
+    return weights / 2 > kLargeExpert ? kOfLargeExperts : kOfMxfp4OnOneGpu;
+  }
   if (ExpertWeights(config).has_scales()) {
-    const int64_t bytes = int64_t{3} * config.hidden * config.intermediate;
-    if (bytes > kLargeExpert) return kOfLargeFp8Experts;
+    if (weights > kLargeExpert) return kOfLargeExperts;
     return one_gpu ? kOfFp8OnOneGpu : kOfFp8;
   }
   return one_gpu ? kOnOneGpu : kMost;

@@ -80,16 +80,19 @@ TEST_F(MoeLayerTest, WeightsOfTheInput) {
   EXPECT_THAT(std::string(Validate(config, 2).message()), HasSubstr("weights of x"));
 }
 
-TEST_F(MoeLayerTest, AutoTakesLaunchesForMxfp4) {
-  MakeNode(2);
-  if (IsSkipped() || node_ == nullptr) return;
-  MoeLayerConfig config = GptOssConfig();
-  config.max_tokens_per_rank = 1;
-  const absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
-  ASSERT_OK(layer.status());
-  EXPECT_EQ((*layer)->config().path, LayerPath::kLaunches);
-  config.path = LayerPath::kDecode;
-  EXPECT_EQ(Validate(config, 2).message(), "");
+TEST_F(MoeLayerTest, AutoTakesOneLaunchForFewTokensOfMxfp4OnOneGpu) {
+  const auto expect = [this](int ranks, int tokens, LayerPath path) {
+    MakeNode(ranks);
+    if (IsSkipped() || node_ == nullptr || node_->topology().platform == "amd") return;
+    MoeLayerConfig config = GptOssConfig();
+    config.max_tokens_per_rank = tokens;
+    const absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
+    ASSERT_OK(layer.status());
+    EXPECT_EQ((*layer)->config().path, path);
+  };
+  expect(1, 4, LayerPath::kDecode);
+  expect(1, 5, LayerPath::kLaunches);
+  expect(2, 1, LayerPath::kLaunches);
 }
 
 TEST_F(MoeLayerTest, RefusesWhatMxfp4AndBiasesCannotBe) {
