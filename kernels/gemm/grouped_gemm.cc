@@ -76,10 +76,11 @@ GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
   }
   if (rows <= kNotMany) return GemmTiles::kWide;
   constexpr int kPercent = 100;
-  constexpr int kWorthPercent = 3;  // what the narrower tile costs otherwise
+  // What the narrower tile costs otherwise.
+  const int worth_percent = weights.quantizes_rows ? 8 : 3;
   const int64_t saved =
       WastedColumns(config, GemmTiles::kWide) - WastedColumns(config, GemmTiles::kMedium);
-  return saved * kPercent > int64_t{config.n} * kWorthPercent ? GemmTiles::kMedium
+  return saved * kPercent > int64_t{config.n} * worth_percent ? GemmTiles::kMedium
                                                               : GemmTiles::kWide;
 }
 

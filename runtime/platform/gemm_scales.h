@@ -40,6 +40,20 @@ class ScaleRows {
     return ue8m0_ ? ScaleFromUe8m0(exponent) : std::bit_cast<float>(word);
   }
 
+  // The same where the format is known: the words of a row, and which one has a scale.
+  constexpr const uint32_t* RowAt(int row) const {
+    return first_ + static_cast<int64_t>(row) * row_words_;
+  }
+  template <bool ue8m0>
+  static constexpr int WordOf(int group) {
+    return ue8m0 ? group / kExponentsPerWord : group;
+  }
+  template <bool ue8m0>
+  [[gnu::always_inline]] static constexpr float ScaleOf(uint32_t word, int group) {
+    const auto exponent = static_cast<uint8_t>(word >> (group % kExponentsPerWord * 8));
+    return ue8m0 ? ScaleFromUe8m0(exponent) : std::bit_cast<float>(word);
+  }
+
  private:
   static constexpr int kExponentsPerWord = 4;
 

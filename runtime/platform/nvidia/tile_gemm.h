@@ -35,9 +35,14 @@ template <GemmElement element>
 struct GemmOf<GemmTiles::kMedium, element> {
   using Type = RowsGemm<192, element>;
 };
+// FP8 has two sets of sums: of a stage, and of the stages until then.
+template <>
+struct GemmOf<GemmTiles::kWide, GemmElement::kFp8> {
+  using Type = RowsGemm<192, GemmElement::kFp8>;
+};
 template <>
 struct GemmOf<GemmTiles::kMedium, GemmElement::kFp8> {
-  using Type = RowsGemm<128, GemmElement::kFp8>;  // a scale is for 128 columns
+  using Type = RowsGemm<128, GemmElement::kFp8>;
 };
 // Weights that become 16-bit numbers on the way are read from registers, as wgmma's M alone is.
 template <>

@@ -84,6 +84,20 @@ template <typename Walk>
   __builtin_unreachable();
 }
 
+// ---- words, one of each thread
+
+__device__ __forceinline__ void StoreFloatShared(uint32_t to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+}
+// Without waiting for it.
+__device__ __forceinline__ void CopyWord(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+// Arrives once the copies of words that the thread has begun are there.
+__device__ __forceinline__ void ArriveWithCopies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // ---- bulk tensor copies. Coordinates: column, row, matrix.
 
 __device__ __forceinline__ void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier,

@@ -1,11 +1,11 @@
 // Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
-// loads, and its other warps are free; the other two multiply 64 rows each. The blocks of a cluster
-// take a unit of two tiles: two row tiles share the weights, of which each block loads one half for
-// both; two column tiles share the rows likewise. Units come from a counter in global memory: the
-// loading thread of block 0 takes the next one while the last stages of the current one are under
-// way, and tells both blocks.
+// loads, and its other warps are free, but for one with FP8, which loads scales; the other two
+// warpgroups multiply 64 rows each. The blocks of a cluster take a unit of two tiles: two row tiles
+// share the weights, of which each block loads one half for both; two column tiles share the rows
+// likewise. Units come from a counter in global memory: the loading thread of block 0 takes the
+// next one while the last stages of the current one are under way, and tells both blocks.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 
@@ -17,6 +17,7 @@
 
 #include "gemm/pipeline.h"
 #include "gemm/rows_scales.h"
+#include "gemm/rows_store.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
@@ -53,7 +54,13 @@ class RowsGemm {
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
   static constexpr int kBoxes = 2;  // of output, for each warpgroup
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
-  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
+  // Room for the scales of a gated product, which has more.
+  static constexpr bool kScales = element == GemmElement::kFp8;
+  static constexpr int kScalingWarps = kScales ? 1 : 0;
+  static constexpr int kScalingLanes = kScalingWarps * 32;
+  static constexpr uint32_t kScalesBytes = kScales ? StageScalesOf<kColumns, true>::kBytes : 0;
+  static constexpr uint32_t kScalesAt = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
+  static constexpr uint32_t kBarriers = kScalesAt + kStages * kScalesBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
@@ -114,9 +121,18 @@ class RowsGemm {
     if (threadIdx.x / kWarpgroup == 2) {
       ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves)>();
       if (threadIdx.x % kWarpgroup == 0 && !LoadTiles(call, walk, at)) EndKernel(walk);
+      const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
       if constexpr (kMoves) {
-        const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
         if (wave > 0) beside(wave - 1);
+      }
+      if constexpr (kScales) {
+        if (wave == 1) {
+          if (call.operands.scales.ue8m0) {
+            LoadScales<true>(call, walk, at);
+          } else {
+            LoadScales<false>(call, walk, at);
+          }
+        }
       }
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
@@ -157,6 +173,9 @@ class RowsGemm {
       return base + kStages * kStageBytes +
              static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
     }
+    __device__ uint32_t Scales(int stage) const {
+      return base + kScalesAt + static_cast<uint32_t>(stage) * kScalesBytes;
+    }
     __device__ uint32_t Barrier(int i) const {
       return base + kBarriers + static_cast<uint32_t>(i * kBarrierBytes);
     }
@@ -175,12 +194,13 @@ class RowsGemm {
 
   static __device__ void InitBarriers(const SharedAddresses& at) {
     for (int i = 0; i < kStages; ++i) {
-      InitBarrier(at.Full(i), 1);
+      InitBarrier(at.Full(i), 1 + kScalingLanes);
       InitBarrier(at.Empty(i), 2 * kMultiplyingWarps);  // of both blocks
     }
     for (int i = 0; i < kUnitSlots; ++i) {
       InitBarrier(at.UnitFull(i), 1);
-      InitBarrier(at.UnitEmpty(i), 2 * kMultiplyingWarps + 1);  // and block 1's loading thread
+      // And block 1's loading thread.
+      InitBarrier(at.UnitEmpty(i), 2 * (kMultiplyingWarps + kScalingWarps) + 1);
     }
     InitBarrier(at.Shrunk(), kMultiplyingWarps);
     PublishBarriers();
@@ -313,13 +333,8 @@ class RowsGemm {
       if (tile.rows > 0 && tile.column < p.n) {
         if constexpr (track.kRecords) WaitBarrier(at.Full(worker.ring.stage), worker.ring.parity);
         EndSlice(track, GemmWork::kWait, tile);
-        if constexpr (element == GemmElement::kFp8) {
-          // The scales are read before the rows are known to be there.
-          if constexpr (Walk::kAwaits) {
-            if (Lane() == 0) walk.Await(tile, kRowsPerWarpgroup);
-            __syncwarp();
-          }
-          MultiplyScaled(call, tile, worker, sums);
+        if constexpr (kScales) {
+          MultiplyScaled<Call::Epilogue::kGated>(worker, stages, sums);
         } else {
           Multiply(worker, stages, sums);
         }
@@ -386,57 +401,65 @@ class RowsGemm {
     Release(at, previous);
   }
 
+  // What the scaling warp does.
+  template <bool ue8m0, typename Call, typename Walk>
+  static __device__ __forceinline__ void LoadScales(const Call& call, Walk& walk,
+                                                    const SharedAddresses& at) {
+    using Writer = StageScalesWriter<kColumns, Call::Epilogue::kGated>;
+    const GemmOperands& p = call.operands;
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    Ring ring;
+    for (uint32_t round = 0; walk.Find(TakeUnit(at, round)); ++round) {
+      const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+      if constexpr (Walk::kAwaits) {
+        // The scales are read before the rows are known to be there.
+        if (Lane() == 0) walk.Await(tile, kRows);
+        __syncwarp();
+      }
+      const Writer writer(p, tile);
+      for (int i = 0; i < stages; ++i) {
+        WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
+        writer.template Write<ue8m0>(i, at.Scales(ring.stage), at.Full(ring.stage));
+        ring.Next();
+      }
+    }
+  }
+
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
-  // tensor cores multiply for the other.
-  template <typename Call>
-  static __device__ __forceinline__ void MultiplyScaled(const Call& call, const GemmTile& tile,
-                                                        Worker& worker, Sums& sums) {
-    constexpr bool kGated = Call::Epilogue::kGated;
-    constexpr int kPieces = kColumns / kGemmScaleGroup;
-    constexpr int kPieceSums = kGemmScaleGroup / 2;
-    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
+  // tensor cores multiply for the other. All else is done while they multiply
+  // for this one.
+  template <bool gated>
+  static __device__ __forceinline__ void MultiplyScaled(Worker& worker, int stages, Sums& sums) {
     const SharedAddresses& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
+    const int own_row = worker.warpgroup * kRowsPerWarpgroup + OwnWgmmaRow();
     Ring& ring = worker.ring;
-    RowsStageScales<kColumns, kGated> scales(call.operands, tile);
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
+    uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
+    uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
+    WaitBarrier(at.Full(ring.stage), ring.parity);
     for (int i = 0; i < stages; ++i) {
-      const typename RowsStageScales<kColumns, kGated>::Scales own = scales.Of(i);
-      const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
-      const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
-      WaitBarrier(at.Full(ring.stage), ring.parity);
+      const int stage = ring.stage;
+      Sums partial;
+      BeginWgmma();
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        constexpr int kPieceStep = kGemmScaleGroup * kStageRowBytes >> 4;  // of a descriptor
-        float partial[kPieceSums];
-        BeginWgmma();
-#pragma unroll
-        for (int k = 0; k < kMmasPerStage; ++k) {
-          Wgmma<kGemmScaleGroup, element>::Multiply(partial, rows + k * 2,
-                                                    weights + piece * kPieceStep + k * 2, k);
-        }
-        CommitWgmma();
-        WaitWgmma<0>();
-        if (piece + 1 == kPieces) Release(at, ring.stage);
-        constexpr int kKinds = kGated ? 2 : 1;  // of columns: eight of gate, eight of up in turn
-        float factors[kKinds][2];
-#pragma unroll
-        for (int kind = 0; kind < kKinds; ++kind) {
-          const float of_columns = own.of_columns[kGated ? kind : piece];
-          factors[kind][0] = own.of_rows[0] * of_columns;
-          factors[kind][1] = own.of_rows[1] * of_columns;
-        }
-#pragma unroll
-        for (int j = 0; j < kPieceSums; ++j) {
-          float& sum = sums[piece * kPieceSums + j];
-          sum = __fmaf_rn(partial[j], factors[j / 4 % kKinds][j / 2 % 2], sum);
-        }
-        // Early enough that they are there in time, late enough to need few registers.
-        if (piece == 0) scales.Read(min(i + 1, stages - 1));
+      for (int k = 0; k < kMmasPerStage; ++k) {
+        Wgmma<kColumns, element>::Multiply(partial, rows + k * 2, weights + k * 2, k);
       }
+      CommitWgmma();
+      const StageFactors<kColumns, gated> factors(at.Scales(stage), own_row);
       ring.Next();
+      rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
+      weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
+      if (i + 1 < stages) WaitBarrier(at.Full(ring.stage), ring.parity);
+      WaitWgmma<0>();
+      Release(at, stage);
+#pragma unroll
+      for (int j = 0; j < kColumns / 2; ++j) {
+        sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
+      }
     }
   }
 
@@ -542,46 +565,6 @@ class RowsGemm {
       if (!whole) {
         StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
                   kOutColumns - first, rows);
-      }
-    }
-  }
-
-  // A thread stores chunks of this many rows of a box.
-  static constexpr int kChunkRows = kRowsPerWarpgroup * 8 / kWarpgroup;
-
-  // Where these rows go, if not to GemmOperands::out.
-  template <bool scatters>
-  struct OutRows {
-    uint16_t* of[scatters ? kChunkRows : 1];
-
-    template <typename Epilogue>
-    __device__ __forceinline__ void Find(const Epilogue& epilogue, const GemmTile& tile) {
-#pragma unroll
-      for (int i = 0; i < kChunkRows; ++i) {
-        const int row = (static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup) / 8;
-        of[i] = static_cast<uint16_t*>(epilogue.RowAt(tile.row + min(row, tile.rows - 1)));
-      }
-    }
-  };
-
-  // Stores the rows and columns of a box that there are: `part` in the output's columns.
-  template <bool scatters>
-  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
-                                                   const GemmTile& part, int columns_left,
-                                                   const OutRows<scatters>& rows) {
-#pragma unroll
-    for (int i = 0; i < kChunkRows; ++i) {
-      const int chunk = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
-      const int row = chunk / 8;
-      const int column = chunk % 8 * 8;
-      if (row >= part.rows || column >= columns_left || part.column + column >= p.out_columns) {
-        continue;
-      }
-      const uint32_t from = SwizzledChunk(box, row, chunk % 8);
-      if constexpr (scatters) {
-        StoreChunk(rows.of[i] + part.column + column, from);
-      } else {
-        StoreChunk(p, part.row + row, part.column + column, from);
       }
     }
   }

@@ -125,6 +125,7 @@ OCTET_WGMMA_FP8(16)
 OCTET_WGMMA_FP8(32)
 OCTET_WGMMA_FP8(64)
 OCTET_WGMMA_FP8(128)
+OCTET_WGMMA_FP8(192)
 
 // WgmmaOfRegisters<columns>::Multiply(sums, a, b, accumulate): the same in bfloat16 with `a` in
 // registers. Thread t of the warpgroup has, of rows t/32 * 16 + t%32/4 (+ 8) and columns t%4 * 2
