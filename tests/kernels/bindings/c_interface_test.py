@@ -55,6 +55,13 @@ class ProgramsTest(unittest.TestCase):
             said = run(self.build(C / "example" / "moe_step.c", compiler))
             self.assertRegex(said, r"^y is 2 x on 4 ranks \(Octet [\d.]+ for emulation\)\n$")
 
+    def test_steps_are_timed(self):
+        for compiler in COMPILERS:
+            program = self.build(C / "example" / "step_times.c", compiler)
+            said = run(program, "2", "5", "16", "4", "256", "3")
+            self.assertRegex(said, r"^2 ranks, T 5, E 16, K 4, H 256 on emulation: "
+                             r"[\d.]+ us by calls, [\d.]+ us from a graph\n$")
+
     def test_what_is_wrong_is_refused(self):
         self.assertEqual(run(self.build(HERE / "refusals.c", COMPILERS[0])), "all refused\n")
 
