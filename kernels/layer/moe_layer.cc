@@ -204,13 +204,13 @@ absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
   params.num_tokens = tokens.count;
   params.topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data());
   params.topk_weights = reinterpret_cast<float*>(work.topk_weights.data());
-  // The kernel of few tokens adds no bias.
-  if (tokens.count > kFewRoutedTokens || (c.logit_bias && tokens.count > 0)) {
+  const float* const logit_bias = mine.logit_bias.empty() ? nullptr : mine.logit_bias.data();
+  if (tokens.count > kFewRoutedTokens) {
     OCTET_RETURN_IF_ERROR(
         work.router->Run({.a = tokens.x,
                           .b = mine.router.data(),
                           .expert_offsets = work.offsets.data() + 2 * Size(tokens.count),
-                          .bias = mine.logit_bias.empty() ? nullptr : mine.logit_bias.data(),
+                          .bias = logit_bias,
                           .out = logits,
                           .rows = tokens.count},
                          rank.stream()));
@@ -222,6 +222,7 @@ absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
                               .router = mine.router.data(),
                               .hidden = c.hidden,
                               .logit_rows = c.num_experts + (c.shared_gate ? 1 : 0),
+                              .logit_bias = logit_bias,
                               .route = params,
                               .logits = logits,
                               .blocks_done = work.blocks_done.data(),

@@ -14,14 +14,15 @@ namespace octet {
 inline constexpr int kFewRoutedTokens = 16;
 
 struct FewTokensParams {
-  const void* x;          // [route.num_tokens][hidden]
-  const void* router;     // [logit_rows][hidden], of the same type
-  int hidden;             // a multiple of 8
-  int logit_rows;         // at least route.num_experts
-  RouteParams route;      // its logits are written first
-  float* logits;          // the same memory as route.logits
-  uint32_t* blocks_done;  // 0 before each launch and after it; launches at a time have their own
-  bool fp16;              // the type; otherwise bfloat16
+  const void* x;            // [route.num_tokens][hidden]
+  const void* router;       // [logit_rows][hidden], of the same type
+  int hidden;               // a multiple of 8
+  int logit_rows;           // at least route.num_experts
+  const float* logit_bias;  // [logit_rows] that is added to logits, or nullptr
+  RouteParams route;        // its logits are written first
+  float* logits;            // the same memory as route.logits
+  uint32_t* blocks_done;    // 0 before each launch and after it; launches at a time have their own
+  bool fp16;                // the type; otherwise bfloat16
 };
 
 // Loads the kernel on the current device.

@@ -54,7 +54,10 @@ __global__ void __launch_bounds__(kMostThreads) RouteFewTokens(const FewTokensPa
     const int some = tokens - first < Row::kTogether ? tokens - first : Row::kTogether;
     logits.Compute(
         some, [&](int i) { return static_cast<const Vec16*>(p.x) + (first + i) * vecs; },
-        [&](int i, float logit) { p.logits[(first + i) * p.route.stride + row] = logit; });
+        [&](int i, float sum) {
+          p.logits[(first + i) * p.route.stride + row] =
+              p.logit_bias == nullptr ? sum : sum + p.logit_bias[row];
+        });
   }
   if (!IsLast(p.blocks_done)) return;
   for (int token = device::Wave(); token < tokens;

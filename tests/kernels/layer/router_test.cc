@@ -243,6 +243,7 @@ class RouterKernelTest : public ::testing::Test {
     int hidden = 0;
     int logit_rows = 0;
     std::vector<uint16_t> x, router;
+    std::vector<float> bias;  // [logit_rows], or none
   };
 
   // Computes p.logits, and the choice by them, in one launch.
@@ -251,6 +252,7 @@ class RouterKernelTest : public ::testing::Test {
     p.logits.assign(static_cast<size_t>(p.tokens) * static_cast<size_t>(p.stride), 0.0F);
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory x, Copy(product.x));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory router, Copy(product.router));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory logit_bias, Copy(product.bias));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory logits, Copy(p.logits));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory bias, Copy(p.bias));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory ids, DeviceMemory::Allocate(choices * 4));
@@ -260,10 +262,12 @@ class RouterKernelTest : public ::testing::Test {
                               .router = router.as<void>(),
                               .hidden = product.hidden,
                               .logit_rows = product.logit_rows,
+                              .logit_bias = nullptr,
                               .route = ParamsOf(p),
                               .logits = logits.as<float>(),
                               .blocks_done = done.as<uint32_t>(),
                               .fp16 = product.dtype == DType::kFloat16};
+    if (!product.bias.empty()) params.logit_bias = logit_bias.as<float>();
     params.route.logits = params.logits;
     params.route.bias = p.bias.empty() ? nullptr : bias.as<float>();
     params.route.topk_idx = ids.as<int32_t>();
@@ -293,8 +297,12 @@ class RouterKernelTest : public ::testing::Test {
           exact += a * b;
           sizes += std::abs(a * b);
         }
+        if (row < product.logit_rows && !product.bias.empty()) {
+          exact += product.bias[Size(row)];
+          sizes += std::abs(product.bias[Size(row)]);
+        }
         ASSERT_NEAR(p.logits[Size(token) * Size(p.stride) + Size(row)], exact,
-                    sizes * static_cast<double>(product.hidden) * 0x1p-24)
+                    sizes * static_cast<double>(product.hidden + 1) * 0x1p-24)
             << "token " << token << " row " << row;
       }
     }
@@ -362,13 +370,15 @@ TEST_F(RouterKernelTest, FewTokensInOneLaunch) {
                        .hidden = 8 * (1 + below(p.num_experts > 400 ? 8 : 120)),
                        .logit_rows = p.num_experts + below(p.stride - p.num_experts + 1),
                        .x = {},
-                       .router = {}};
+                       .router = {},
+                       .bias = {}};
     for (int n = p.tokens * product.hidden; n > 0; --n) {
       product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
     }
     for (int n = product.logit_rows * product.hidden; n > 0; --n) {
       product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
     }
+    for (int n = below(2) * product.logit_rows; n > 0; --n) product.bias.push_back(normal(random));
     SCOPED_TRACE(absl::StrCat("seed 14, shape ", i, ", H ", product.hidden, ", ", p.Text()));
     const absl::StatusOr<Choice> got = RunFewTokens(product, p);
     ASSERT_OK(got.status());
