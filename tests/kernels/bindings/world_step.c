@@ -63,9 +63,8 @@ static int32_t RunStep(octet_rank* rank, void* user) {
   octet_received received = {.size = sizeof received};
   code = octet_ep_dispatch(step->ep, rank, &dispatch, &received);
   if (code != OCTET_OK) return code;
-  octet_combine_args combine = {.size = sizeof combine,
-                                .expert_out = received.x,
-                                .y = octet_memory_data(step->y[info.rank])};
+  octet_combine_args combine = {
+      .size = sizeof combine, .expert_out = received.x, .y = octet_memory_data(step->y[info.rank])};
   return octet_ep_combine(step->ep, rank, &received.handle, &combine);
 }
 

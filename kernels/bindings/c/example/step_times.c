@@ -83,7 +83,8 @@ static int32_t MakeBuffers(Run* run, int rank, int64_t expert_out_rows) {
     for (size_t i = 0; i < choices; ++i) weights[i] = 1.0F / (float)run->topk;
     code = Make(run, rank, x, elements * sizeof *x, &mine->x);
     if (code == OCTET_OK) code = Make(run, rank, ids, choices * sizeof *ids, &mine->ids);
-    if (code == OCTET_OK) code = Make(run, rank, weights, choices * sizeof *weights, &mine->weights);
+    if (code == OCTET_OK)
+      code = Make(run, rank, weights, choices * sizeof *weights, &mine->weights);
   } else {
     (void)octet_fail(code, "no memory for a rank's tokens");
   }
