@@ -44,13 +44,13 @@ class PieceTokens {
 #pragma unroll
       for (int tile = 0; tile < of_tiles; ++tile) weights[tile].Load(data, exponents_, tile, step);
       // Asked once, not for each operand: code without branches is much faster.
-      if constexpr (W::kOneConversion) {
-        MultiplyStep<true>(step, weights, sums);
-      } else if (AreUsual(weights)) {
-        MultiplyStep<true>(step, weights, sums);
-      } else {
-        MultiplyStep<false>(step, weights, sums);
+      if constexpr (!W::kOneConversion) {
+        if (!AreUsual(weights)) {
+          MultiplyStep<false>(step, weights, sums);
+          continue;
+        }
       }
+      MultiplyStep<true>(step, weights, sums);
     }
   }
 
