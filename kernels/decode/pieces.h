@@ -18,7 +18,6 @@ class PieceTokens {
  public:
   static constexpr int kTiles = rows / kMmaRows;  // of rows that are multiplied together
 
-  PieceTokens() = default;
   // `row` has `columns` elements of the dtype; nullptr: zeros.
   __device__ __forceinline__ PieceTokens(const char* row, int piece, int columns)
       : exponents_(piece % 2 * (kChunkBytes / 2)) {
@@ -124,7 +123,7 @@ class PieceTokens {
   static constexpr int kVecs = kSteps * W::kOperands;
   static constexpr int kChunkColumns = W::kOperands * device::kElementsPerVec;
 
-  int exponents_ = 0;  // the piece's first of those of a row
+  int exponents_;  // the piece's first of those of a row
   device::Vec16 vecs_[kVecs];
 };
 

@@ -93,6 +93,10 @@ TEST_F(MoeLayerTest, AutoTakesOneLaunchForFewTokensOfMxfp4OnOneGpu) {
   expect(1, 4, LayerPath::kDecode);
   expect(1, 5, LayerPath::kLaunches);
   expect(2, 1, LayerPath::kLaunches);
+  MoeLayerConfig config = GptOssConfig();
+  config.path = LayerPath::kDecode;
+  config.max_tokens_per_rank = 1;
+  EXPECT_EQ(Validate(config, 2).message(), "");
 }
 
 TEST_F(MoeLayerTest, RefusesWhatMxfp4AndBiasesCannotBe) {
