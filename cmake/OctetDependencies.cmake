@@ -33,7 +33,13 @@ if(NOT OCTET_MPI STREQUAL "OFF")
 endif()
 if(OCTET_TESTS)
   find_package(GTest REQUIRED)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(python_required REQUIRED)
+endif()
+find_package(Python3 ${python_required} COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+  # The python3 of a version manager is a script that starts the interpreter: a third of a second.
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)"
+                  OUTPUT_VARIABLE Python3_EXECUTABLE OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
 
 # Distributions install Abseil as archives too, but their CMake package names the shared libraries.

@@ -72,7 +72,6 @@ endforeach()
 
 # octet_add_man_page(<target> <summary>): a manual page made of the program's --help. None where the
 # program may be linked to a stub of ROCm, with which it does not start.
-find_package(Python3 COMPONENTS Interpreter)
 function(octet_add_man_page target summary)
   if(NOT Python3_Interpreter_FOUND OR OCTET_ROCM_IS_STUB)
     return()

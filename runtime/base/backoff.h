@@ -49,7 +49,7 @@ class Backoff {
   static constexpr uint64_t kYields = 1024;
   static constexpr uint64_t kFewYields = 16;
   static constexpr uint64_t kLeastMicros = 50;
-  static constexpr uint64_t kMostMicros = 500;
+  static constexpr uint64_t kMostMicros = 2000;
 
   static void Relax() {
 #if defined(__x86_64__)

@@ -294,7 +294,7 @@ ncclResult_t AwaitRanks(ncclComm& comm) {
   std::unique_lock lock(comm.mutex);
   comm.calling = true;
   while (!comm.aborted && comm.region->arrived.load() < comm.ranks) {
-    comm.changed.wait_for(lock, std::chrono::microseconds(50));
+    comm.changed.wait_for(lock, std::chrono::milliseconds(1));
   }
   comm.calling = false;
   comm.changed.notify_all();

@@ -104,6 +104,7 @@ hipError_t WaitFor(Stream* stream, std::shared_ptr<Completion> recording) {
     }
   }
   Operation operation;
+  recording->awaited = true;
   operation.kind = Operation::Kind::kWait;
   operation.completion = std::move(recording);
   stream->device->Enqueue(stream, std::move(operation));

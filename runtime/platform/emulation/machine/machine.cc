@@ -140,7 +140,7 @@ void Device::Enqueue(Stream* stream, Operation operation) {
     stream->queue.push_back(std::move(operation));
     ++stream->enqueued;
   }
-  machine->Kick();
+  machine->Kick(worker);
 }
 
 Device::Waiter::Waiter(Device* device, const std::function<bool()>* done_in)
@@ -194,7 +194,11 @@ void Device::Finish(Stream* stream) {
     is_over = std::ranges::any_of(waiters_, [](const Waiter* waiter) { return (*waiter->done)(); });
   }
   if (is_over) over_.notify_all();
-  machine->Kick();
+  if (finished.kind == Operation::Kind::kRecord && finished.completion->awaited.load()) {
+    machine->Kick();
+  } else {
+    machine->Kick(worker);
+  }
 }
 
 hipError_t Device::Synchronize(Stream* stream) {
@@ -334,11 +338,12 @@ uint64_t Machine::Now() const {
 
 void Machine::Kick() {
   kicks.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) == 0) return;
-  {
-    std::lock_guard lock(kick_mutex);
-  }
-  kicked.notify_all();
+  for (const auto& worker : workers) worker->Wake();
+}
+
+void Machine::Kick(Worker* worker) {
+  kicks.fetch_add(1, std::memory_order_seq_cst);
+  if (worker != nullptr) worker->Wake();
 }
 
 uint64_t Machine::TotalProgress() const {

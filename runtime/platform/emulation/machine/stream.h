@@ -22,7 +22,8 @@ struct Capture;
 struct Completion {
   Device* device = nullptr;
   std::atomic<bool> done{false};
-  uint64_t time_ns = 0;  // valid once done
+  std::atomic<bool> awaited{false};  // by a kWait, perhaps on a device of another worker
+  uint64_t time_ns = 0;              // valid once done
   char tsan_sync = 0;
 
   // A recording that went into a graph is never done: each launch of the graph makes its own.

@@ -28,6 +28,10 @@ constexpr uint64_t kNsPerUs = 1'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kStepNs = 200;           // virtual: one turn of a wave
 constexpr uint64_t kIdleStepNs = kNsPerMs;  // virtual: one round in which nothing happened
+// How long a worker sleeps without a kick: one that runs nothing, and one whose lanes all wait.
+constexpr std::chrono::seconds kLongSleep{10};
+constexpr uint64_t kMostIdleSleepNs = 4 * kNsPerMs;
+
 // If nothing happens for long, time passes faster, up to 32 times: deadlines take 10 s.
 constexpr uint32_t kIdleRoundsPerDoubling = 32;
 constexpr uint32_t kMostDoublings = 5;
@@ -364,18 +368,30 @@ void Worker::Loop() {
   }
 }
 
-void Worker::WaitForWork(uint64_t kicks) {
-  idle_.store(true, std::memory_order_release);
-  machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+void Worker::Wake() {
+  if (!asleep_.load(std::memory_order_seq_cst)) return;
   {
-    std::unique_lock lock(machine_->kick_mutex);
-    machine_->kicked.wait(lock, [&] {
+    std::lock_guard lock(wake_mutex_);
+  }
+  woken_.notify_one();
+}
+
+void Worker::Sleep(std::chrono::nanoseconds most, uint64_t kicks) {
+  asleep_.store(true, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(wake_mutex_);
+    woken_.wait_for(lock, most, [&] {
       return machine_->stopping.load(std::memory_order_acquire) ||
              machine_->kicks.load(std::memory_order_seq_cst) != kicks ||
              machine_->stuck_epoch.load(std::memory_order_acquire) != stuck_epoch_seen_;
     });
   }
-  machine_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  asleep_.store(false, std::memory_order_seq_cst);
+}
+
+void Worker::WaitForWork(uint64_t kicks) {
+  idle_.store(true, std::memory_order_release);
+  Sleep(kLongSleep, kicks);
   idle_rounds_ = 0;
 }
 
@@ -394,15 +410,8 @@ void Worker::IdleRound(uint64_t kicks) {
     if (idle_rounds_ > 4) std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (now - idle_since_ns_ > 2 * kNsPerMs) {
     // Longer the longer nothing has happened, so that a change is noticed late by a small part.
-    const uint64_t sleep_ns = std::min((now - idle_since_ns_) / 16, kNsPerMs);
-    machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
-    {
-      std::unique_lock lock(machine_->kick_mutex);
-      machine_->kicked.wait_for(lock, std::chrono::nanoseconds(sleep_ns), [&] {
-        return machine_->kicks.load(std::memory_order_seq_cst) != kicks;
-      });
-    }
-    machine_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    const uint64_t sleep_ns = std::min((now - idle_since_ns_) / 16, kMostIdleSleepNs);
+    Sleep(std::chrono::nanoseconds(sleep_ns), kicks);
   } else if (idle_rounds_ % kIdleBeforeYield == 0) {
     sched_yield();
   }

@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +35,8 @@ class Worker {
   bool Start();
   // Before Machine::ready.
   void Adopt(Device* device);
+  // Ends its sleep. Any thread may call, after what it wakes for: a kick, or a change of the machine.
+  void Wake();
   // BoundedThread::EndsBy.
   bool EndsBy(std::chrono::steady_clock::time_point latest) { return thread_.EndsBy(latest); }
 
@@ -107,6 +111,8 @@ class Worker {
   void ForgetAddressesIfFreed();
 
   // Time.
+  // Sleeps until there has been a kick since `kicks_seen`, and it is for this worker, or for `most`.
+  void Sleep(std::chrono::nanoseconds most, uint64_t kicks_seen);
   void WaitForWork(uint64_t kicks_seen);
   void IdleRound(uint64_t kicks_seen);
   void WatchForStuck();
@@ -145,6 +151,9 @@ class Worker {
   Starvation starvation_;
   std::vector<Wave*> passed_over_;  // in this round
   uint64_t kicks_seen_ = 0;
+  std::atomic<bool> asleep_{false};
+  std::mutex wake_mutex_;
+  std::condition_variable woken_;
   bool look_at_streams_ = true;
   bool has_finished_ = false;  // an operation has finished since streams were last checked
   uint64_t next_recheck_ns_ = 0;
