@@ -39,6 +39,15 @@ __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t block) {
       "r"(block)
       : "memory");
 }
+// The same in two steps: the address of the barrier of that block, and the arrival there.
+__device__ __forceinline__ uint32_t BarrierOf(uint32_t barrier, uint32_t block) {
+  uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(barrier), "r"(block));
+  return remote;
+}
+__device__ __forceinline__ void ArriveAt(uint32_t remote) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+}
 // Without a deadline: for what the copy unit completes once a loading thread has asked for it.
 // Loading threads themselves wait with one.
 __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {

@@ -52,10 +52,12 @@ class RowsGemm {
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
   static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
-  static constexpr int kBoxes = 2;  // of output, for each warpgroup
+  static constexpr bool kScales = element == GemmElement::kFp8;
+  // Of output, for each warpgroup: all at once where there is room, or two in turn.
+  static constexpr int kBoxesAtOnce = kScales ? kColumns / kBoxColumns : 1;
+  static constexpr int kBoxes = kScales ? kBoxesAtOnce : 2;
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
   // Room for the scales of a gated product, which has more.
-  static constexpr bool kScales = element == GemmElement::kFp8;
   static constexpr int kScalingWarps = kScales ? 1 : 0;
   static constexpr int kScalingLanes = kScalingWarps * 32;
   static constexpr uint32_t kScalesBytes = kScales ? StageScalesOf<kColumns, true>::kBytes : 0;
@@ -67,11 +69,14 @@ class RowsGemm {
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
   static constexpr int kFirstRegisters = 168;
-  static constexpr int LoadingRegisters(bool awaits, bool moves) {
-    return moves ? 88 : (awaits ? 56 : 40);
+  // An FFMA that reads the sum and the partial sum that is added to it from one bank of registers
+  // takes twice as long. With 224 registers instead of 232 the compiler puts them apart, but not if
+  // the epilogue is gated (PinSums).
+  static constexpr int LoadingRegisters(bool awaits, bool moves, bool gated) {
+    return moves ? 88 : (awaits || (kScales && !gated) ? 56 : 40);
   }
-  static constexpr int MultiplyingRegisters(bool awaits, bool moves) {
-    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves)) / 2;
+  static constexpr int MultiplyingRegisters(bool awaits, bool moves, bool gated) {
+    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves, gated)) / 2;
   }
 
  public:
@@ -119,7 +124,7 @@ class RowsGemm {
     __syncthreads();
     SyncCluster();
     if (threadIdx.x / kWarpgroup == 2) {
-      ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves)>();
+      ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves, Call::Epilogue::kGated)>();
       if (threadIdx.x % kWarpgroup == 0 && !LoadTiles(call, walk, at)) EndKernel(walk);
       const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
       if constexpr (kMoves) {
@@ -145,7 +150,7 @@ class RowsGemm {
         GrowRegisters<kFirstRegisters>();
       }
     } else {
-      GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
+      GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves, Call::Epilogue::kGated)>();
       MultiplyTiles(call, walk, at);
       if constexpr (Walk::kTells) {
         ShrinkRegisters<kFirstRegisters>();
@@ -426,22 +431,28 @@ class RowsGemm {
   }
 
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
-  // tensor cores multiply for the other. All else is done while they multiply
-  // for this one.
+  // tensor cores multiply for the other. All else is done while they multiply for this one.
   template <bool gated>
   static __device__ __forceinline__ void MultiplyScaled(Worker& worker, int stages, Sums& sums) {
     const SharedAddresses& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     const int own_row = worker.warpgroup * kRowsPerWarpgroup + OwnWgmmaRow();
-    Ring& ring = worker.ring;
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
-    uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
-    uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
-    WaitBarrier(at.Full(ring.stage), ring.parity);
+    // Of stage 0, and what each stage adds to it.
+    const uint32_t first_rows = UniformOf(TileDescriptor(at.Rows(0) + own_rows));
+    const uint32_t first_weights = UniformOf(TileDescriptor(at.Weights(0)));
+    constexpr uint32_t kStageStep = kStageBytes >> 4;
+    const bool releases = Lane() < kClusterBlocks;
+    const uint32_t empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
+    uint32_t stage = UniformOf(static_cast<uint32_t>(worker.ring.stage));
+    uint32_t parity = worker.ring.parity;
+    WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
+#pragma unroll 1
     for (int i = 0; i < stages; ++i) {
-      const int stage = ring.stage;
+      const uint32_t rows = first_rows + stage * kStageStep;
+      const uint32_t weights = first_weights + stage * kStageStep;
       Sums partial;
       BeginWgmma();
 #pragma unroll
@@ -449,18 +460,38 @@ class RowsGemm {
         Wgmma<kColumns, element>::Multiply(partial, rows + k * 2, weights + k * 2, k);
       }
       CommitWgmma();
-      const StageFactors<kColumns, gated> factors(at.Scales(stage), own_row);
-      ring.Next();
-      rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
-      weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
-      if (i + 1 < stages) WaitBarrier(at.Full(ring.stage), ring.parity);
+      const StageFactors<kColumns, gated> factors(at.Scales(0) + stage * kScalesBytes, own_row);
+      const uint32_t own_empty = empty + stage * kBarrierBytes;
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+      if (stage == 0) parity ^= 1;
+      if (i + 1 < stages) WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
       WaitWgmma<0>();
-      Release(at, stage);
+      if (releases) ArriveAt(own_empty);
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
       }
     }
+    if constexpr (gated) {
+      if (stages == 0) PinSums(first_rows, first_weights, sums);
+    }
+    worker.ring.stage = static_cast<int>(stage);
+    worker.ring.parity = parity;
+  }
+
+  // Never runs, since K has a stage. The accumulators of a wgmma are consecutive registers, which
+  // here are the sums with each pair swapped: so the compiler keeps them in other banks than the
+  // partial sums, which are accumulators as they are.
+  static __device__ __forceinline__ void PinSums(uint32_t rows, uint32_t weights, Sums& sums) {
+    Sums swapped;
+#pragma unroll
+    for (int j = 0; j < kColumns / 2; ++j) swapped[j] = sums[j ^ 1];
+    BeginWgmma();
+    Wgmma<kColumns, element>::Multiply(swapped, rows, weights, 1);
+    CommitWgmma();
+    WaitWgmma<0>();
+#pragma unroll
+    for (int j = 0; j < kColumns / 2; ++j) sums[j] = swapped[j ^ 1];
   }
 
   // Adds the bias and multiplies by the rows' scales.
@@ -486,20 +517,6 @@ class RowsGemm {
         // Where gate and up alternate by eight columns, only `up` is scaled.
         if (!Call::Epilogue::kGated || j / 4 % 2 == 1) sums[j] *= scales[j / 2 % 2];
       }
-    }
-  }
-
-  // Two elements of the output, of one row: columns 8 * chunk + Lane() % 4 * 2 and the next.
-  template <typename Epilogue>
-  static __device__ __forceinline__ uint32_t OutPair(const Epilogue& epilogue, const Sums& sums,
-                                                     int chunk, int second_row) {
-    if constexpr (Epilogue::kGated) {
-      const float* const gate = sums + chunk * 8 + second_row * 2;
-      const float* const up = gate + 4;
-      return PackPair<kOutElement>(epilogue.Gate(gate[0], up[0]), epilogue.Gate(gate[1], up[1]));
-    } else {
-      const float* const pair = sums + chunk * 4 + second_row * 2;
-      return PackPair<kOutElement>(pair[0], pair[1]);
     }
   }
 
@@ -529,7 +546,7 @@ class RowsGemm {
     }
   }
 
-  // Boxes of 64 rows and columns go through shared memory, two in turn.
+  // Boxes of 64 rows and columns go through shared memory.
   template <typename Call>
   static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
                                                    Worker& worker, const Sums& sums) {
@@ -539,33 +556,41 @@ class RowsGemm {
     const bool leader = threadIdx.x % kWarpgroup == 0;
     OutRows<Epilogue::kScatters> rows;
     if constexpr (Epilogue::kScatters) rows.Find(call.epilogue, tile);
+    const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
 #pragma unroll
-    for (int first = 0; first < kOutColumns; first += kBoxColumns) {
-      const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
-      worker.box = (worker.box + 1) % kBoxes;
-      if (leader) WaitStoresRead<kBoxes - 1>();
+    for (int some = 0; some < kOutColumns; some += kBoxesAtOnce * kBoxColumns) {
+      const int end = min(some + kBoxesAtOnce * kBoxColumns, kOutColumns);
+      const int first_box = worker.box;
+      if (leader) WaitStoresRead<kBoxes - kBoxesAtOnce>();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
-      const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
 #pragma unroll
-      for (int c = 0; c < kBoxColumns / 8; c += 2) {
-        if (first + c * 8 >= kOutColumns) continue;
-        const int chunk = first / 8 + c;
-        StoreMatrices(
-            SwizzledChunk(box, row, c + Lane() / 16), OutPair(call.epilogue, sums, chunk, 0),
-            OutPair(call.epilogue, sums, chunk, 1), OutPair(call.epilogue, sums, chunk + 1, 0),
-            OutPair(call.epilogue, sums, chunk + 1, 1));
+      for (int chunk = some / 8; chunk < end / 8; chunk += 2) {
+        const uint32_t box =
+            worker.at.Box(worker.warpgroup, first_box + (chunk * 8 - some) / kBoxColumns);
+        const int c = chunk % (kBoxColumns / 8);
+        StoreMatrices(SwizzledChunk(box, row, c + Lane() / 16),
+                      OutPair<kOutElement>(call.epilogue, sums, chunk, 0),
+                      OutPair<kOutElement>(call.epilogue, sums, chunk, 1),
+                      OutPair<kOutElement>(call.epilogue, sums, chunk + 1, 0),
+                      OutPair<kOutElement>(call.epilogue, sums, chunk + 1, 1));
       }
       FenceSharedForCopies();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
-      const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
-                         tile.rows >= kRowsPerWarpgroup;
-      if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
+#pragma unroll
+      for (int first = some; first < end; first += kBoxColumns) {
+        const uint32_t box =
+            worker.at.Box(worker.warpgroup, first_box + (first - some) / kBoxColumns);
+        const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
+                           tile.rows >= kRowsPerWarpgroup;
+        if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
+        if (!whole) {
+          StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
+                    kOutColumns - first, rows);
+        }
+      }
       // An empty group, too, so that "all but the last" means the other box.
       if (leader) CommitStores();
-      if (!whole) {
-        StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
-                  kOutColumns - first, rows);
-      }
+      worker.box = (worker.box + kBoxesAtOnce) % kBoxes;
     }
   }
 };

@@ -1,5 +1,5 @@
-// The part of a tile of many rows that the copy unit cannot store as a box: rows that go elsewhere,
-// and the last rows and columns.
+// The output of a tile of many rows, and the part of it that the copy unit cannot store as a box:
+// rows that go elsewhere, and the last rows and columns.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_STORE_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_STORE_H_
 
@@ -11,6 +11,21 @@
 #include "runtime/platform/gemm_call.h"
 
 namespace octet::device::internal {
+
+// Two elements of the output, of one row, from a thread's sums: columns 8 * chunk + Lane() % 4 * 2
+// and the next.
+template <GemmElement element, typename Epilogue>
+__device__ __forceinline__ uint32_t OutPair(const Epilogue& epilogue, const float* sums, int chunk,
+                                            int second_row) {
+  if constexpr (Epilogue::kGated) {
+    const float* const gate = sums + chunk * 8 + second_row * 2;
+    const float* const up = gate + 4;
+    return PackPair<element>(epilogue.Gate(gate[0], up[0]), epilogue.Gate(gate[1], up[1]));
+  } else {
+    const float* const pair = sums + chunk * 4 + second_row * 2;
+    return PackPair<element>(pair[0], pair[1]);
+  }
+}
 
 // A thread stores chunks of this many rows of a box.
 inline constexpr int kChunkRows = kRowsPerWarpgroup * 8 / kWarpgroup;
