@@ -162,7 +162,8 @@ class Products {
       const Scales scales = ScalesOf<phase>(unit, entry);
       Sums sums = FirstSums<phase>(unit, index, entry, first);
 #pragma unroll 1
-      for (int piece = first; piece < pieces; piece += kWaves) {
+      for (int piece = first; piece < pieces;
+           piece = StripsType::template NextPiece<kWaves>(piece)) {
         Multiply<phase>(plain, piece, rows, scales, sums);
       }
       if constexpr (!kIsSecond) {

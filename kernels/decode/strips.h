@@ -11,6 +11,7 @@
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces
 //              than a block has waves. This depends on the expert and not on what else was chosen,
 //              and so does the order in which a token's products are added.
+// With more tokens pieces have fewer columns; those of one piece of fewer tokens go to one wave.
 #ifndef OCTET_KERNELS_DECODE_STRIPS_H_
 #define OCTET_KERNELS_DECODE_STRIPS_H_
 
@@ -66,6 +67,7 @@ class Strips {
   static constexpr int kPieceRowBytes = PieceRowBytes(most, W::kBits);
   static constexpr int kSecondRows = SecondRows(most, W::kBits);  // of down
   static constexpr int kColumns = kPieceRows / 2;  // of a strip, between the products
+  static constexpr int kTurn = PiecesOfTurn(most, W::kBits);
 
   __device__ __forceinline__ Strips(const DecodeParams& p, const Entry* entries, int num_entries)
       : p_(p),
@@ -163,12 +165,18 @@ class Strips {
                  strip);
     return strip;
   }
-  // The first piece of the caller's wave of such a strip.
+  // The first piece of the caller's wave of such a strip, and the one behind `piece`.
   template <int waves>
   __device__ __forceinline__ int FirstPiece(Phase phase, int entry, int pieces) const {
-    if (phase == Phase::kFirst) return device::Wave();
-    const auto turn = static_cast<uint32_t>(IsShared(entry) ? 0 : entries_[entry].expert * pieces);
-    return static_cast<int>((static_cast<uint32_t>(device::Wave()) + waves - turn % waves) % waves);
+    if (phase == Phase::kFirst) return device::Wave() * kTurn;
+    const int turns = (pieces + kTurn - 1) / kTurn;
+    const auto turn = static_cast<uint32_t>(IsShared(entry) ? 0 : entries_[entry].expert * turns);
+    const auto wave = static_cast<uint32_t>(device::Wave());
+    return static_cast<int>((wave + waves - turn % waves) % waves) * kTurn;
+  }
+  template <int waves>
+  static __device__ __forceinline__ int NextPiece(int piece) {
+    return (piece + 1) % kTurn != 0 ? piece + 1 : piece + 1 + (waves - 1) * kTurn;
   }
 
  private:
@@ -252,7 +260,7 @@ class PieceWalk {
 
   // Goes on to the next piece, if there is one.
   __device__ __forceinline__ bool Next() {
-    piece_ += waves;
+    piece_ = StripsType::template NextPiece<waves>(piece_);
     if (piece_ < pieces_) return true;
     do {
       if (done_) return false;

@@ -28,6 +28,11 @@ constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
 constexpr int PieceRowBytes(int tokens, int bits) {
   return tokens > kSomeTokens || bits < 8 ? 128 : 128 * bits / 8;
 }
+// Pieces that follow each other and go to the same wave: as many as have the columns of one piece of
+// fewer tokens, so that sums are added in the same order however many tokens there may be.
+constexpr int PiecesOfTurn(int tokens, int bits) {
+  return PieceRowBytes(kFewTokens, bits) / PieceRowBytes(tokens, bits);
+}
 // Bytes of a slot: a piece, and behind it 16 of MXFP4's scales for each row.
 constexpr int SlotBytes(int rows, int row_bytes, int bits) {
   return rows * (bits < 8 ? row_bytes + 16 : row_bytes);
