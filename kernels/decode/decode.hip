@@ -171,6 +171,10 @@ Kernel PickCapacity(int tokens) {
 
 Kernel PickKernel(const DecodeVariant& variant) {
   if (variant.fp8) return PickCapacity<Fp8Weights>(variant.max_tokens);
+  constexpr int kBits = Mxfp4Weights::kBits;
+  if constexpr (FewerRows(kFewTokens, kBits) < SecondRows(kFewTokens, kBits)) {
+    if (variant.fewer_rows) return Decode<WithFewerRows<Mxfp4Weights>, kFewTokens>;
+  }
   if (variant.mxfp4) return PickCapacity<Mxfp4Weights>(variant.max_tokens);
   return variant.fp16 ? PickCapacity<PlainWeights<device::GemmElement::kFp16>>(variant.max_tokens)
                       : PickCapacity<PlainWeights<device::GemmElement::kBf16>>(variant.max_tokens);
@@ -210,6 +214,17 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
   layout.bytes = Aligned(layout.pair_tokens + size(pairs));
   return layout;
+}
+
+bool HasFewerRows(const DecodeVariant& variant, int hidden, int blocks) {
+  const int tokens = CapacityFor(variant.max_tokens);
+  if (!variant.mxfp4 || tokens != kFewTokens) return false;
+  const auto most = [&](int rows) {
+    const int units = (hidden + rows - 1) / rows;
+    return (units + blocks - 1) / blocks * rows;
+  };
+  return most(FewerRows(tokens, Mxfp4Weights::kBits)) <
+         most(SecondRows(tokens, Mxfp4Weights::kBits));
 }
 
 int BlockThreads(int wave_size) { return kWaves * wave_size; }

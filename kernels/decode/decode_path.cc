@@ -60,6 +60,19 @@ decode::DecodeVariant VariantOf(const MoeLayerConfig& config, int num_ranks) {
           .max_tokens = config.max_tokens_per_rank * num_ranks};
 }
 
+int BlocksOn(const GpuInfo& gpu, const MoeLayerConfig& config) {
+  return config.max_blocks > 0 ? std::min(config.max_blocks, gpu.num_compute_units)
+                               : gpu.num_compute_units;
+}
+
+// The kernel, which is the same on all GPUs.
+decode::DecodeVariant VariantOn(const Node& node, const MoeLayerConfig& config) {
+  decode::DecodeVariant variant = VariantOf(config, node.num_ranks());
+  variant.fewer_rows =
+      decode::HasFewerRows(variant, config.hidden, BlocksOn(node.topology().gpus.front(), config));
+  return variant;
+}
+
 decode::SharedLayout SharedOf(const MoeLayerConfig& config, int num_ranks) {
   return decode::SharedLayoutOf(VariantOf(config, num_ranks), config.num_local_experts(num_ranks),
                                 config.topk, config.shared_intermediate > 0);
@@ -122,7 +135,7 @@ DecodePath::DecodePath(Node& node, const MoeLayerConfig& config, TraceCollector*
       config_(config),
       trace_(trace),
       layout_(LayoutOf(config, node.num_ranks())),
-      variant_(VariantOf(config, node.num_ranks())),
+      variant_(VariantOn(node, config)),
       shared_(SharedOf(config, node.num_ranks())),
       memory_(node),
       loads_(node),
@@ -140,7 +153,7 @@ absl::Status DecodePath::CheckFits(Node& node, const MoeLayerConfig& config) {
   const size_t bytes = SharedOf(config, node.num_ranks()).bytes;
   std::vector<int> most(Size(node.num_ranks()), std::numeric_limits<int>::max());  // if too little
   OCTET_RETURN_IF_ERROR(node.Run([&](const Rank& rank) {
-    const hipError_t loaded = decode::LoadDecode(VariantOf(config, node.num_ranks()), bytes);
+    const hipError_t loaded = decode::LoadDecode(VariantOn(node, config), bytes);
     if (loaded != hipErrorInvalidValue) return OCTET_GPU(loaded);
     return OCTET_GPU(hipDeviceGetAttribute(&most[Size(rank.rank())],
                                            hipDeviceAttributeMaxSharedMemoryPerBlock,
@@ -248,9 +261,7 @@ absl::Status DecodePath::Enqueue(Rank& rank, const Call& call) const {
   CaptureNeeds::Add(rank, need_);
   const CallerScope scope(rank, client_);
   const GpuInfo& gpu = node_.topology().gpus[Size(rank.rank())];
-  const int blocks = config_.max_blocks > 0 ? std::min(config_.max_blocks, gpu.num_compute_units)
-                                            : gpu.num_compute_units;
-  const LaunchShape shape = {.blocks = blocks,
+  const LaunchShape shape = {.blocks = BlocksOn(gpu, config_),
                              .threads = decode::BlockThreads(gpu.wave_size),
                              .shared_bytes = shared_.bytes};
   const decode::DecodeParams params = ParamsOf(rank, call);

@@ -34,22 +34,24 @@ class PieceTokens {
   }
 
   // Adds the products with the piece of weights at `data`, which its exponents follow, if it has any.
-  // of_tiles: so many tiles of rows of it.
-  template <int of_tiles>
+  // of_rows: so many of its rows, a multiple of eight; sums of others are not to be used.
+  template <int of_rows>
   __device__ __forceinline__ void Multiply(const char* data, float (&sums)[kTiles][4]) const {
+    constexpr int of_tiles = (of_rows + kMmaRows - 1) / kMmaRows;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Weights weights[of_tiles];
 #pragma unroll
-      for (int tile = 0; tile < of_tiles; ++tile) weights[tile].Load(data, exponents_, tile, step);
+      for (int tile = 0; tile < of_tiles; ++tile)
+        weights[tile].template Load<of_rows>(data, exponents_, tile, step);
       // Asked once, not for each operand: code without branches is much faster.
       if constexpr (!W::kOneConversion) {
         if (!AreUsual(weights)) {
-          MultiplyStep<false>(step, weights, sums);
+          MultiplyStep<false, of_rows>(step, weights, sums);
           continue;
         }
       }
-      MultiplyStep<true>(step, weights, sums);
+      MultiplyStep<true, of_rows>(step, weights, sums);
     }
   }
 
@@ -57,14 +59,17 @@ class PieceTokens {
   // The lane's 16 bytes of each of its rows of a tile.
   class Weights {
    public:
+    template <int of_rows>
     __device__ __forceinline__ void Load(const char* data, int exponents, int tile, int step) {
       const int chunk = step * kGroups + RowMma::Group();
 #pragma unroll
       for (int part = 0; part < RowMma::kRowParts; ++part) {
+        bytes_[part] = {};
+        exponents_[part] = 0;
+        if (!HasPart(of_rows, tile, part)) continue;
         const int row = tile * kMmaRows + RowMma::Row(part);
         bytes_[part] =
             *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
-        exponents_[part] = 0;
         if constexpr (W::kOfBlocks) {
           const char* const of_row = data + rows * row_bytes + row * kChunkBytes;
           exponents_[part] = static_cast<uint8_t>(of_row[exponents + chunk]);
@@ -79,18 +84,24 @@ class PieceTokens {
       }
       return largest;
     }
-    template <bool usual>
-    __device__ __forceinline__ void Multiply(int index, const device::Vec16& tokens,
+    template <bool usual, int of_rows>
+    __device__ __forceinline__ void Multiply(int tile, int index, const device::Vec16& tokens,
                                              float (&sums)[4]) const {
       device::Vec16 operands[RowMma::kRowParts];
 #pragma unroll
       for (int part = 0; part < RowMma::kRowParts; ++part) {
+        operands[part] = {};
+        if (!HasPart(of_rows, tile, part)) continue;
         operands[part] = W::template Operand<usual>(bytes_[part], index, exponents_[part]);
       }
       RowMma::Multiply(operands, tokens, sums);
     }
 
    private:
+    static __device__ __forceinline__ bool HasPart(int of_rows, int tile, int part) {
+      return tile * kMmaRows + RowMma::FirstRow(part) < of_rows;
+    }
+
     device::Vec16 bytes_[RowMma::kRowParts];
     uint32_t exponents_[RowMma::kRowParts];
   };
@@ -105,7 +116,7 @@ class PieceTokens {
     }
     return device::AreUsualMxfp4Scales(largest);
   }
-  template <bool usual, int of_tiles>
+  template <bool usual, int of_rows, int of_tiles>
   __device__ __forceinline__ void MultiplyStep(int step, const Weights (&weights)[of_tiles],
                                                float (&sums)[kTiles][4]) const {
 #pragma unroll
@@ -113,7 +124,7 @@ class PieceTokens {
       const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
 #pragma unroll
       for (int tile = 0; tile < of_tiles; ++tile) {
-        weights[tile].template Multiply<usual>(index, tokens, sums[tile]);
+        weights[tile].template Multiply<usual, of_rows>(tile, index, tokens, sums[tile]);
       }
     }
   }

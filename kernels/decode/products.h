@@ -100,8 +100,9 @@ class Products {
   static constexpr bool kMixed = !std::is_same_v<Weights, Plain>;  // the shared experts are plain
 
   template <Phase phase>
-  static constexpr int kTilesOf =
-      (phase == Phase::kFirst ? kPieceRows : StripsType::kSecondRows) / kMmaRows;
+  static constexpr int kRowsOf = phase == Phase::kFirst ? kPieceRows : StripsType::kSecondRows;
+  template <Phase phase>
+  static constexpr int kTilesOf = (kRowsOf<phase> + kMmaRows - 1) / kMmaRows;
 
   // For each tile of tokens, of each tile of rows.
   struct Sums {
@@ -118,7 +119,7 @@ class Products {
                                              float (&sums)[kRowTiles][4]) {
     if constexpr (W::kScaled) {
       float unscaled[kRowTiles][4] = {};
-      tokens.template Multiply<kTilesOf<phase>>(data, unscaled);
+      tokens.template Multiply<kRowsOf<phase>>(data, unscaled);
 #pragma unroll
       for (int r = 0; r < kTilesOf<phase>; ++r) {
 #pragma unroll
@@ -127,7 +128,7 @@ class Products {
         }
       }
     } else {
-      tokens.template Multiply<kTilesOf<phase>>(data, sums);
+      tokens.template Multiply<kRowsOf<phase>>(data, sums);
     }
   }
 
@@ -189,8 +190,7 @@ class Products {
     const int rows = kIsFirst ? 2 * p_.routed.columns : p_.layout.hidden;
 #pragma unroll
     for (int i = 0; i < kTilesOf<phase> * 4; ++i) {
-      const int row =
-          unit.strip * kTilesOf<phase> * kMmaRows + i / 4 * kMmaRows + RowMma::SumRow(i % 4);
+      const int row = unit.strip * kRowsOf<phase> + i / 4 * kMmaRows + RowMma::SumRow(i % 4);
       const float bias =
           row < rows ? biases[static_cast<int64_t>(entry.expert) * rows + row] : 0.0F;
 #pragma unroll

@@ -65,7 +65,8 @@ class Strips {
   static constexpr int kMost = most;
   static constexpr int kPieceRows = PieceRows(most, W::kBits);
   static constexpr int kPieceRowBytes = PieceRowBytes(most, W::kBits);
-  static constexpr int kSecondRows = SecondRows(most, W::kBits);  // of down
+  static constexpr int kSecondRows =
+      W::kFewerRows ? FewerRows(most, W::kBits) : SecondRows(most, W::kBits);  // of down
   static constexpr int kColumns = kPieceRows / 2;  // of a strip, between the products
   static constexpr int kTurn = PiecesOfTurn(most, W::kBits);
 

@@ -48,6 +48,11 @@ constexpr int PieceRows(int tokens, int bits) {
 constexpr int SecondRows(int tokens, int bits) {
   return bits < 8 ? PieceRows(tokens, bits) : kMmaRows;
 }
+// What strips of down have instead where blocks then have fewer rows in all.
+constexpr int FewerRows(int tokens, int bits) {
+  const int rows = SecondRows(tokens, bits);
+  return rows > kMmaRows ? rows - kMmaRows / 2 : rows;
+}
 constexpr int SlotBytesFor(int tokens, int bits) {
   return SlotBytes(PieceRows(tokens, bits), PieceRowBytes(tokens, bits), bits);
 }

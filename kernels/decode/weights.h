@@ -20,6 +20,7 @@ struct PlainWeights {
   static constexpr bool kScaled = false;
   // Whether experts may have biases, and SwiGLU parameters: no model of FP8 has.
   static constexpr bool kParameters = true;
+  static constexpr bool kFewerRows = false;  // of a strip of down
   static constexpr int kBits = 16;
   static constexpr int kOperands = 1;           // of eight columns each, in 16 bytes of a row
   static constexpr bool kOfBlocks = false;      // whether these 16 bytes have a scale of their own
@@ -39,6 +40,7 @@ struct Fp8Weights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = true;
   static constexpr bool kParameters = false;
+  static constexpr bool kFewerRows = false;
   static constexpr int kBits = 8;
   static constexpr int kOperands = 2;
   static constexpr bool kOfBlocks = false;
@@ -59,6 +61,7 @@ struct Mxfp4Weights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = false;
   static constexpr bool kParameters = true;
+  static constexpr bool kFewerRows = false;
   static constexpr int kBits = 4;
   static constexpr int kOperands = 4;
   static constexpr bool kOfBlocks = true;
@@ -72,6 +75,11 @@ struct Mxfp4Weights {
   static __device__ __forceinline__ device::Vec16 InOrder(const device::Vec16& v) {
     return device::InOrderOfMxfp4(v);
   }
+};
+
+template <typename Weights>
+struct WithFewerRows : Weights {
+  static constexpr bool kFewerRows = true;
 };
 
 template <device::GemmElement element>

@@ -31,6 +31,7 @@ class RowMma {
   static constexpr int kSmallRing = 4 << 10;
   static __device__ __forceinline__ int Tokens() { return kMinTokens; }
 
+  static __device__ __forceinline__ constexpr int FirstRow(int /*part*/) { return 0; }
   static __device__ __forceinline__ int Row(int /*part*/) { return Lane() % 16; }
   static __device__ __forceinline__ int Token() { return Lane() % 16; }
   static __device__ __forceinline__ int Group() { return Lane() / 16; }

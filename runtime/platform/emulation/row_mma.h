@@ -29,6 +29,7 @@ class RowMma {
   static constexpr int kSmallRing = 4 << 10;
   static int Tokens() { return kWaveSize / 4; }
 
+  static int FirstRow(int part) { return IsWide() ? 0 : part * 8; }
   static int Row(int part) { return IsWide() ? Lane() % 16 : Lane() / 4 + part * 8; }
   static int Token() { return IsWide() ? Lane() % 16 : Lane() / 4; }
   static int Group() { return IsWide() ? Lane() / 16 : Lane() % 4; }

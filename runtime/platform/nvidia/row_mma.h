@@ -28,6 +28,7 @@ class RowMma {
   static constexpr int kSmallRing = 8 << 10;  // with more
   static __device__ __forceinline__ int Tokens() { return kMinTokens; }
 
+  static __device__ __forceinline__ constexpr int FirstRow(int part) { return part * 8; }
   static __device__ __forceinline__ int Row(int part) { return Lane() / 4 + part * 8; }
   static __device__ __forceinline__ int Token() { return Lane() / 4; }
   static __device__ __forceinline__ int Group() { return Lane() % 4; }
