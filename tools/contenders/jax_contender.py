@@ -236,8 +236,9 @@ def tokens_of(tokens, hidden, experts, topk):
     return [np.asarray(x), ids.astype(np.int32), weights]
 
 
-def replayed(rank, step):
-    """A step without JAX, in µs: as octet.Graph, and called again and again."""
+def replayed(rank, step, counts):
+    """A step without JAX, in µs: as octet.Graph, and called again and again. `counts` is a list that
+    the ranks share: how often they all make the step."""
     def several(call):
         def run():
             rank.synchronize()
@@ -247,7 +248,11 @@ def replayed(rank, step):
             return time.perf_counter() - begin
 
         run()
-        count = max(5, min(200, int(0.1 / run())))
+        once = run()
+        if rank.rank == 0:
+            counts.append(max(5, min(200, int(0.1 / once))))
+        rank.barrier()
+        count = counts[-1]
         taken = []
         for _ in range(5):
             rank.synchronize()
@@ -274,10 +279,12 @@ def exchange_graph(tokens, x, ids, weights):
                    node.empty(r, (ep.expert_out_rows, HIDDEN), "bfloat16"),
                    node.empty(r, (tokens, HIDDEN), "bfloat16")) for r in range(RANKS)]
 
+        counts = []
+
         def body(rank):
             x, ids, weights, out, y = arrays[rank.rank]
             return replayed(rank, lambda: ep.combine(rank, ep.dispatch(rank, x, ids, weights), out,
-                                                     y))
+                                                     y), counts)
         return max(node.run(body))
 
 
@@ -287,8 +294,9 @@ def layer_graph(tokens, x, weights):
         layer.load(**weights)
         arrays = [(node.array(r, x[r * tokens:(r + 1) * tokens].view(np.uint16), "bfloat16"),
                    node.empty(r, (tokens, QWEN["hidden"]), "bfloat16")) for r in range(RANKS)]
+        counts = []
         return max(node.run(lambda rank: replayed(
-            rank, lambda: layer.forward(rank, *arrays[rank.rank]))))
+            rank, lambda: layer.forward(rank, *arrays[rank.rank]), counts)))
 
 
 def wanted(name):
