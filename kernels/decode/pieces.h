@@ -37,13 +37,14 @@ class PieceTokens {
   // of_rows: so many of its rows, a multiple of eight; sums of others are not to be used.
   template <int of_rows>
   __device__ __forceinline__ void Multiply(const char* data, float (&sums)[kTiles][4]) const {
-    constexpr int of_tiles = (of_rows + kMmaRows - 1) / kMmaRows;
+    constexpr int kOfTiles = (of_rows + kMmaRows - 1) / kMmaRows;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      Weights weights[of_tiles];
+      Weights weights[kOfTiles];
 #pragma unroll
-      for (int tile = 0; tile < of_tiles; ++tile)
+      for (int tile = 0; tile < kOfTiles; ++tile) {
         weights[tile].template Load<of_rows>(data, exponents_, tile, step);
+      }
       // Asked once, not for each operand: code without branches is much faster.
       if constexpr (!W::kOneConversion) {
         if (!AreUsual(weights)) {
@@ -107,8 +108,8 @@ class PieceTokens {
   };
 
   // Whether the quicker conversion has the scales of all lanes.
-  template <int of_tiles>
-  static __device__ __forceinline__ bool AreUsual(const Weights (&weights)[of_tiles]) {
+  template <int kOfTiles>
+  static __device__ __forceinline__ bool AreUsual(const Weights (&weights)[kOfTiles]) {
     uint32_t largest = 0;
 #pragma unroll
     for (const Weights& tile : weights) {
@@ -116,14 +117,14 @@ class PieceTokens {
     }
     return device::AreUsualMxfp4Scales(largest);
   }
-  template <bool usual, int of_rows, int of_tiles>
-  __device__ __forceinline__ void MultiplyStep(int step, const Weights (&weights)[of_tiles],
+  template <bool usual, int of_rows, int kOfTiles>
+  __device__ __forceinline__ void MultiplyStep(int step, const Weights (&weights)[kOfTiles],
                                                float (&sums)[kTiles][4]) const {
 #pragma unroll
     for (int index = 0; index < W::kOperands; ++index) {
       const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
 #pragma unroll
-      for (int tile = 0; tile < of_tiles; ++tile) {
+      for (int tile = 0; tile < kOfTiles; ++tile) {
         weights[tile].template Multiply<usual, of_rows>(tile, index, tokens, sums[tile]);
       }
     }
