@@ -29,7 +29,7 @@ bool Worker::HostsAreQuiet(uint64_t* last_sequence) const {
 bool Worker::IsReady(const Device& device, const Stream& stream) const {
   const Operation& operation = stream.queue.front();
   if (operation.kind == Operation::Kind::kWait &&
-      !operation.completion->done.load(std::memory_order_acquire)) {
+      !operation.completion->done.load(std::memory_order_seq_cst)) {
     return false;
   }
   if (!stream.is_null && !stream.blocking) return true;
@@ -103,7 +103,7 @@ void Worker::StartOperation(Device* device, Stream* stream, Operation* operation
   }
   if (operation->kind == Kind::kRecord) {
     operation->completion->time_ns = machine_->Now();
-    operation->completion->done.store(true, std::memory_order_release);
+    operation->completion->done.store(true, std::memory_order_seq_cst);
   }
   device->Finish(stream);
 }
