@@ -15,9 +15,11 @@ LIBRARY is liboctet.so for the GPUs of this machine; all of them take part. With
     octet graph    without JAX: octet.Graph from Python, and calls from Python in place of `call`
 
 Columns: `loop`, a step in a lax.fori_loop of a program (five in its body), and `call`, a program of
-one step that is called again and again without waiting. Each is the median of 5. A step is a dispatch and a combine of BF16 rows, H 7168, E 256, K 8, uniform routing,
-experts left out; or a whole layer of Qwen3-30B-A3B, where JAX's products are lax.ragged_dot, and a
-small kernel that makes the next layer wait for this one.
+one step that is called again and again without waiting. Each is the median of 5. GPUs that work
+without a pause slow down: `octet graph` is what to compare the others with, not `octet layer`, which
+rests. A step is a dispatch and a combine of BF16 rows, H 7168, E 256, K 8, uniform routing, experts
+left out; or a whole layer of Qwen3-30B-A3B, where JAX's products are lax.ragged_dot, and a small
+kernel that makes the next layer wait for this one.
 
 XLA flags are those of the environment, and printed; without any, JAX's defaults.
 """
