@@ -50,6 +50,8 @@ foreach(language CXX ${OCTET_KERNEL_LANGUAGE})
   set(CMAKE_${language}_COMPILER_LAUNCHER ${octet_compiler_launcher})
 endforeach()
 
+option(OCTET_UNITY "Compile the files of a folder together, which takes half of the time" ON)
+
 # Precompiled headers keep the first build short.
 if(OCTET_PLATFORM STREQUAL "nvidia")
   set(precompile_default OFF)  # NVIDIA builds also show which file lacks an include

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources of a build, but not over those that it has passed before.
 
-    tools/lint.py [--build-dir=build/emulation] [--jobs=N] [FILE...]
+    tools/lint.py [--build-dir=FOLDER] [--jobs=N] [FILE...]
 
-Without FILEs all sources of the build in runtime, kernels, tools, tests, bench and docs are checked. The
-exit code is 1 when clang-tidy fails for one; what it says goes to standard output.
+Without a FOLDER the build is that of the CMake preset `lint`, build/lint, which is configured first and
+not built. Without FILEs all sources of the build in runtime, kernels, tools, tests, bench and docs are
+checked. The exit code is 1 when clang-tidy fails for one; what it says goes to standard output.
 
 A stamp is an empty file. Its name is the SHA-256 of everything that clang-tidy's answer follows
 from: clang-tidy with its libraries, every .clang-tidy above the source and what it includes, the
@@ -225,7 +226,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", metavar="FILE")
-    parser.add_argument("--build-dir", default=str(ROOT / "build/emulation"), metavar="FOLDER")
+    parser.add_argument("--build-dir", metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
     parser.add_argument("--stamps", default=str(cache / "octet/lint"), metavar="FOLDER",
                         help="where stamps are kept (%(default)s)")
@@ -234,6 +235,12 @@ def main():
     arguments = parser.parse_args()
     if not shutil.which(arguments.clang_tidy):
         parser.exit(2, f"lint.py: no {arguments.clang_tidy}\n")
+    if not arguments.build_dir:
+        arguments.build_dir = str(ROOT / "build/lint")
+        done = subprocess.run(["cmake", "--preset", "lint"], cwd=ROOT, capture_output=True,
+                              text=True, check=False)
+        if done.returncode:
+            parser.exit(2, f"lint.py: cmake --preset lint failed:\n{done.stdout}{done.stderr}")
     try:
         linter = Linter(arguments)
     except FileNotFoundError as error:

@@ -15,6 +15,7 @@
 #include "kernels/router/route_params.h"
 #include "octet/dtype.h"
 #include "octet/enum_names.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure/failure.h"
@@ -25,8 +26,6 @@ namespace octet {
 namespace {
 
 using decode::Site;
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 size_t Aligned(size_t bytes) {
   return (bytes + SymmetricHeap::kAlignment - 1) / SymmetricHeap::kAlignment *

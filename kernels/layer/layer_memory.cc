@@ -26,12 +26,11 @@
 #include "octet/fp8_scale.h"
 #include "octet/gemm_tiles.h"
 #include "octet/routed_experts.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int64_t n) { return static_cast<size_t>(n); }
 
 class Pieces {
  public:

@@ -18,13 +18,12 @@
 #include "octet/grouped_gemm.h"
 #include "octet/routed_experts.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 absl::Status Upload(absl::Span<char> memory, size_t offset, const void* data, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "kernels/tuning/tuning.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 
@@ -27,8 +28,6 @@ namespace octet {
 namespace {
 
 static_assert(kMaxExperts <= kMostRoutedExperts);
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 bool IsFused(const MoeLayerConfig& config) {
   return config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;

@@ -39,6 +39,7 @@
 #include "octet/expert_parallel.h"
 #include "octet/placement.h"
 #include "octet/routed_experts.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/node/caller.h"
@@ -48,8 +49,6 @@
 
 namespace octet {
 namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 // Returns the values, or null if there are none.
 const float* FloatsOrNull(absl::Span<const char> values) {

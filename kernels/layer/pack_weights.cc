@@ -17,13 +17,12 @@
 #include "octet/fp8_format.h"
 #include "octet/fp8_scale.h"
 #include "octet/native_fp8.h"
+#include "runtime/base/size.h"
 
 namespace octet {
 namespace {
 
 constexpr int kAlternating = 8;  // rows of gate, then of up
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 template <typename T>
 T Load(const std::byte* bytes, size_t index) {

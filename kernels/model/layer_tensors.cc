@@ -18,7 +18,6 @@ namespace {
 // Most folders' names begin with the first, some with nothing; models that see images have the rest.
 constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model.",
                                            "model.language_model."};
-constexpr int kMostInt = std::numeric_limits<int>::max();
 
 // The tensors of a matrix that is not computed with, and of which none changes what the matrix is:
 // its shape, and a scale that others quantize rows by, where Octet makes finer ones of the rows.
@@ -60,7 +59,7 @@ std::optional<Blocks> BlocksOf(const WeightFormat& format, absl::Span<const uint
   if (shape.size() != 2) return std::nullopt;
   // Whole blocks of the format, so that one scale is that of several.
   const auto all = [](uint64_t size, uint64_t block) {
-    return std::min((size + block - 1) / block * block, uint64_t{kMostInt});
+    return std::min((size + block - 1) / block * block, uint64_t{std::numeric_limits<int>::max()});
   };
   const uint64_t row = all(columns, of_format.columns);
   const bool one = absl::c_all_of(scales, [](uint64_t size) { return size == 1; });

@@ -1,4 +1,5 @@
 #include "kernels/nodes/batch.h"
+#include "runtime/base/size.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,12 +8,6 @@
 #include "absl/types/span.h"
 
 namespace octet::hierarchical {
-namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
-
-}  // namespace
-
 BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
                       absl::Span<const int> received) {
   BatchRows rows = {.own = own, .chunks = {}, .ends = {}};

@@ -22,6 +22,7 @@
 #include "kernels/nodes/kernels.h"
 #include "kernels/nodes/options.h"
 #include "kernels/nodes/rail_traffic.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
 #include "runtime/gpu/gpu_status.h"
@@ -39,8 +40,6 @@ using hierarchical::BatchRows;
 using hierarchical::Direction;
 using hierarchical::HostCounts;
 using hierarchical::Packed;
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 int WaveSizeOf(const Rank& rank) {
   return rank.node().topology().gpus[Size(rank.rank())].wave_size;

@@ -14,14 +14,10 @@
 namespace octet {
 namespace {
 
-constexpr double kUnitRoundoff = 0x1p-24;  // of float32
-// What instructions for exp and division may be off, relative to the result; and absolute, where
-// exp(-x) exceeds float32.
-constexpr double kSiluError = 0x1p-16;
-constexpr double kSiluUnderflow = 0x1p-119;
-constexpr double kSiluSlope = 1.1;  // the steepest is 1.0998
-constexpr int kGroup = 8;           // columns of gate, then of up
-constexpr int kFloatBits = 23;      // behind the leading one
+constexpr double kUnitRoundoff = 0x1p-24;    // of float32
+constexpr double kSiluUnderflow = 0x1p-119;  // absolute, where exp(-x) exceeds float32
+constexpr int kGroup = 8;                    // columns of gate, then of up
+constexpr int kSignificandBits = 23;         // of float32, behind the leading one
 constexpr double kSmallestFloat = 0x1p-149;
 constexpr size_t kColumnsAtOnce = 32;  // of K, that a matrix unit multiplies 8-bit floats of
 
@@ -69,7 +65,7 @@ struct Fp8Sum {
       magnitude += std::abs(product);
       largest = std::max(largest, std::abs(product));
     }
-    if constexpr (kFp8SumBits < kFloatBits) {
+    if constexpr (kFp8SumBits < kSignificandBits) {
       // Each addend is cut at the last place that remains of the largest.
       error += static_cast<double>(products.size() + 1) * std::ldexp(largest, -kFp8SumBits);
     }

@@ -12,6 +12,11 @@
 
 namespace octet {
 
+// A kernel's silu: how steep it is at most (1.0998), and what instructions for exp and division may
+// be off, relative to the result.
+inline constexpr double kSiluSlope = 1.1;
+inline constexpr double kSiluError = 0x1p-16;
+
 // The operands of a product, on the host, as bytes where their type depends on the config.
 struct HostGemm {
   GroupedGemmConfig config;

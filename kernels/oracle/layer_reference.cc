@@ -8,21 +8,19 @@
 
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
+#include "kernels/oracle/gemm_reference.h"
 #include "kernels/types/fp8_rows.h"
 #include "octet/ep_config.h"
 #include "octet/fp8.h"
 #include "octet/native_fp8.h"
+#include "runtime/base/size.h"
 
 namespace octet {
 namespace {
 
 constexpr double kFloatRoundoff = 0x1p-24;
-constexpr double kSiluSlope = 1.1;      // the steepest is 1.0998
-constexpr double kSiluError = 0x1p-16;  // relative, of a kernel's silu
 constexpr double kFp8Roundoff = 0x1p-4;
 constexpr double kFp8Underflow = 0x1p-10;  // half the smallest number, times the scale
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 double Roundoff(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-11 : 0x1p-8; }
 double Underflow(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-25 : 0x1p-134; }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/placement/move_plan.h"
 #include "octet/topology.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
 #include "runtime/gpu/gpu_status.h"
@@ -23,8 +24,6 @@ namespace {
 using placement::ExpertCopy;
 using placement::ReplicaRange;
 using placement::SwitchState;
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 const GpuInfo& GpuOf(const Rank& rank) { return rank.node().topology().gpus[Size(rank.rank())]; }
 

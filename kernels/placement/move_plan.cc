@@ -1,4 +1,5 @@
 #include "kernels/placement/move_plan.h"
+#include "runtime/base/size.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,6 @@
 
 namespace octet {
 namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 absl::Span<const int32_t> SlotsOf(const Placement& placement, int rank) {
   const size_t slots = Size(placement.slots_per_rank());

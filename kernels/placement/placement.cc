@@ -7,15 +7,10 @@
 #include "kernels/ep/config_checks.h"
 #include "kernels/ep/device/replica.h"
 #include "octet/ep_config.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
-namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
-
-}  // namespace
-
 absl::StatusOr<Placement> Placement::Create(int num_experts, int num_ranks,
                                             absl::Span<const int32_t> slots) {
   OCTET_RETURN_IF_ERROR(CheckRange("num_ranks", num_ranks, 1, kMaxPlacementRanks));

@@ -5,6 +5,7 @@
 #include "absl/memory/memory.h"
 #include "absl/types/span.h"
 #include "kernels/ep/base/whole_gpu.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 
@@ -12,8 +13,6 @@ namespace octet {
 namespace {
 
 using placement::ReplicaRange;
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 // Adds a source rank's row of PlacementTable::ranges.
 void AddRangesOf(const Placement& placement, int source_rank, std::vector<ReplicaRange>& ranges) {

@@ -15,12 +15,11 @@
 #include "kernels/ep/config_checks.h"
 #include "octet/ep_config.h"
 #include "octet/placement.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 // Returns the number of replicas of each expert.
 std::vector<int> Replicate(absl::Span<const double> loads, int num_ranks, int num_slots) {

@@ -45,7 +45,7 @@ constexpr int kSignsOfLife = 20;
 // How long the thread sleeps between polls when it has nothing to do but to listen.
 constexpr absl::Duration kListen = absl::Milliseconds(1);
 // How long it goes on polling after Wake.
-constexpr absl::Duration kAwake = absl::Microseconds(200);
+constexpr absl::Duration kPollAfterWake = absl::Microseconds(200);
 // How often those who wait for the thread look at the clock.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // How long texts may take to leave at the end.
@@ -357,7 +357,7 @@ bool Progress::Loop() {
   while (true) {
     Work work = TakeWork(busy);
     TellBroken(work);
-    if (work.awake) sleep = Clock::now() + absl::ToChronoNanoseconds(kAwake);
+    if (work.awake) sleep = Clock::now() + absl::ToChronoNanoseconds(kPollAfterWake);
     bool moved = !work.posted.empty() || work.awake;
     if (work.broken.ok()) {
       for (PostedExchange& exchange : work.posted) Begin(std::move(exchange));

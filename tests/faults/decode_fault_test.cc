@@ -17,6 +17,7 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/placement.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "tests/faults/decode_fault.h"
 #include "tools/step/layer_calls.h"
@@ -115,7 +116,6 @@ class CancellingWeights {
 
  private:
   static constexpr int kPeriod = 13;
-  static size_t Size(int n) { return static_cast<size_t>(n); }
 
   MoeLayerWeights weights_;
   std::vector<float> router_;

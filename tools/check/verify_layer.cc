@@ -7,12 +7,11 @@
 #include "absl/strings/str_format.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/router/router.h"
+#include "runtime/base/size.h"
 #include "tools/support/parallel_for.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 // Tokens whose reference takes seconds, spread over all.
 std::vector<size_t> SampledTokens(const MoeLayerConfig& config, size_t tokens) {

@@ -15,6 +15,7 @@
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/memory/node_memory.h"
@@ -26,8 +27,6 @@ namespace octet {
 namespace {
 
 constexpr int kElementsPerVec = 8;
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 EpConfig ExchangeConfig(const MoeLayerConfig& config) {
   EpConfig ep;

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kFusedSchema = 1;
 
 const TextTable& FusedTable() {
   static const auto* const kTable = new TextTable({{"tokens", "(/rank)", 9},
@@ -29,10 +29,6 @@ const TextTable& FusedTable() {
                                                    {"overlap", "", 8},
                                                    {"#wrong", "", 7}});
   return *kTable;
-}
-
-std::string CellOf(std::optional<double> value) {
-  return value.has_value() ? absl::StrFormat("%.4g", *value) : "-";
 }
 
 template <typename T>
@@ -150,7 +146,7 @@ std::string FusedFoot(absl::Span<const FusedReport> reports, const Ceilings& cei
 
 std::string FusedJson(const Topology& topology, absl::Span<const FusedReport> reports,
                       const Ceilings& ceilings) {
-  Json json = {{"schema", kSchema},
+  Json json = {{"schema", kFusedSchema},
                {"program", "octet perf --operation"},
                {"platform", ToJson(topology)},
                {"ceilings", ToJson(ceilings)},

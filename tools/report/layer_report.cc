@@ -18,10 +18,6 @@ namespace {
 
 constexpr double kMicroseconds = 1e6;  // of a second
 
-std::string CellOf(std::optional<double> value) {
-  return value.has_value() ? absl::StrFormat("%.4g", *value) : "-";
-}
-
 absl::string_view WeightsName(const MoeLayerConfig& config) {
   return InfoOf(FormatOf(config.dtype, config.weights)).name;
 }

@@ -17,7 +17,7 @@
 namespace octet {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kPerfSchema = 1;
 constexpr double kPercent = 100;
 
 // A line for each kind, complete by itself for grep and awk.
@@ -278,7 +278,7 @@ std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
 
 std::string PerfJson(const Topology& topology, absl::Span<const PerfRow> rows,
                      const Ceilings& ceilings, const Json& nodes) {
-  Json json = {{"schema", kSchema},
+  Json json = {{"schema", kPerfSchema},
                {"program", "octet perf"},
                {"platform", ToJson(topology)},
                {"ceilings", ToJson(ceilings)}};

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kRunSchema = 1;
 constexpr std::array<const char*, kNumPhases> kPhaseNames = {
     "dispatch_send_us", "dispatch_receive_us", "expert_us", "combine_send_us",
     "combine_receive_us"};
@@ -131,7 +131,7 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
                     const Ceilings* ceilings, const Json& nodes) {
   Json runs = Json::array();
   for (const RunResult& result : results) runs.push_back(RunToJson(result));
-  Json json = {{"schema", kSchema}, {"program", "octet run"}, {"platform", ToJson(topology)}};
+  Json json = {{"schema", kRunSchema}, {"program", "octet run"}, {"platform", ToJson(topology)}};
   if (!nodes.is_null()) json["nodes"] = nodes;
   if (ceilings != nullptr) json["ceilings"] = ToJson(*ceilings);
   json["runs"] = runs;
@@ -164,7 +164,7 @@ std::string SoakJson(const Topology& topology, const SoakResult& result,
     soak["error"] = Text(result.status.message());
     soak["command"] = Text(command);
   }
-  const Json json = {{"schema", kSchema},
+  const Json json = {{"schema", kRunSchema},
                      {"program", "octet run --soak"},
                      {"platform", ToJson(topology)},
                      {"soak", soak}};

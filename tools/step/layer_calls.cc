@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "octet/topology.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 template <typename T>
 void Append(const std::vector<T>& from, std::vector<T>& to) {

@@ -6,11 +6,10 @@
 
 #include "kernels/ep/physical.h"
 #include "kernels/nodes/options.h"
+#include "runtime/base/size.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 // Adds tokens [first, end) of `tokens` to `to`.
 template <typename T>

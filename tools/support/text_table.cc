@@ -30,6 +30,10 @@ void AppendComment(absl::string_view text, size_t indent, std::string& out) {
 
 }  // namespace
 
+std::string CellOf(std::optional<double> value) {
+  return value.has_value() ? absl::StrFormat("%.4g", *value) : "-";
+}
+
 std::string Comment(absl::string_view text, size_t indent) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

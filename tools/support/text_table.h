@@ -4,6 +4,7 @@
 #define OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct TableColumn {
   std::string unit = {};
   int width;  // including the blank before it
 };
+
+// Returns four digits of `value`, or "-".
+std::string CellOf(std::optional<double> value);
 
 // Right-aligned columns. A cell that is wider than its column pushes the rest of its line to the
 // right; a blank still separates it from its neighbours.

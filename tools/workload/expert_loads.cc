@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 28;
+constexpr size_t kMostLoadBytes = size_t{1} << 28;
 
 template <typename T>
 std::vector<double> Numbers(const NpyArray& array) {
@@ -54,7 +54,7 @@ std::vector<double> LoadsOf(absl::Span<const RankInput> inputs, int num_experts)
 }
 
 absl::StatusOr<std::vector<double>> ReadLoads(const std::string& path, int num_experts) {
-  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path, kMostBytes));
+  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path, kMostLoadBytes));
   const std::optional<std::vector<double>> numbers = NumbersOf(array);
   if (!numbers.has_value()) {
     return absl::InvalidArgumentError(

@@ -16,7 +16,7 @@ namespace octet {
 namespace {
 
 // With room for a comma and blanks beside each number.
-constexpr size_t kMostBytes = size_t{kMaxPhysicalExperts} * 32;
+constexpr size_t kMostPlacementBytes = size_t{kMaxPhysicalExperts} * 32;
 
 bool IsNpy(const std::string& path) { return absl::EndsWith(path, ".npy"); }
 
@@ -34,10 +34,10 @@ absl::StatusOr<Placement> FromNpy(const NpyArray& array, int num_experts) {
 
 absl::StatusOr<Placement> Read(const std::string& path, int num_experts) {
   if (!IsNpy(path)) {
-    OCTET_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMostBytes));
+    OCTET_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMostPlacementBytes));
     return ParsePlacement(json, path);
   }
-  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path, kMostBytes));
+  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path, kMostPlacementBytes));
   absl::StatusOr<Placement> placement = FromNpy(array, num_experts);
   if (placement.ok()) return placement;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", placement.status().message()));

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
@@ -15,8 +16,6 @@ namespace {
 
 constexpr double kBytesPerElement = 2;
 constexpr double kMatrices = 3;  // gate, up and down
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 // The work of a step with a placement.
 struct Counts {

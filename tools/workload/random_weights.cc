@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/size.h"
 #include "tools/support/parallel_for.h"
 #include "tools/workload/normal.h"
 #include "tools/workload/philox.h"
@@ -11,8 +12,6 @@ namespace octet {
 namespace {
 
 constexpr size_t kPiece = 4096;  // numbers of one draw
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 }  // namespace
 

@@ -57,6 +57,9 @@ int32_t Call(const char* function, const Body& body) noexcept {
   }
 }
 
+// Numbers whose default is 1 are 1 when they are left 0.
+inline int OrOne(int32_t value) { return value == 0 ? 1 : value; }
+
 struct NamedHandle {
   absl::string_view name;
   const void* handle;

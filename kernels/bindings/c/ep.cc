@@ -28,8 +28,6 @@
 namespace octet::c {
 namespace {
 
-int OrOne(int32_t value) { return value == 0 ? 1 : value; }
-
 octet_ep_config ConfigOf(const EpConfig& config) {
   return {.size = sizeof(octet_ep_config),
           .num_experts = config.num_experts,

@@ -32,8 +32,6 @@ struct octet_layer {
 namespace octet::c {
 namespace {
 
-int OrOne(int32_t value) { return value == 0 ? 1 : value; }
-
 absl::StatusOr<RouterConfig> RouterOf(const octet_layer_config& read) {
   RouterConfig router;
   OCTET_RETURN_IF_ERROR(ReadEnum("router_scores", read.router_scores, &router.scores));

@@ -6,14 +6,13 @@
 #include "kernels/ep/base/fill_memory.h"
 #include "kernels/ep/base/load_reading.h"
 #include "octet/topology.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/gpu/on_device.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 int WindowOf(const LoadOptions& options) { return std::max(options.window, 1); }
 

@@ -26,6 +26,7 @@
 #include "octet/dtype.h"
 #include "octet/moe_layer.h"
 #include "octet/topology.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/memory/device_memory.h"
@@ -307,8 +308,6 @@ class RouterKernelTest : public ::testing::Test {
       }
     }
   }
-
-  static size_t Size(int n) { return static_cast<size_t>(n); }
 
  private:
   template <typename T>

@@ -11,6 +11,7 @@
 #include "kernels/fused/products.h"
 #include "kernels/oracle/reference.h"
 #include "octet/grouped_gemm.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "tests/support/gemm_problem.h"
 #include "tests/support/host_copy.h"
@@ -18,8 +19,6 @@
 
 namespace octet {
 namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 template <typename T>
 void AppendTo(std::vector<T>& to, const std::vector<T>& more) {

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "octet/graph.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "tools/check/verify_layer.h"
 
@@ -14,8 +15,6 @@ namespace octet {
 namespace {
 
 constexpr uint64_t kWeightSeed = 7;
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 }  // namespace
 

@@ -10,14 +10,13 @@
 #include "absl/types/span.h"
 #include "kernels/ep/base/fill_memory.h"
 #include "kernels/nodes/options.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/net/rails/rail.h"
 #include "tests/support/host_copy.h"
 
 namespace octet {
 namespace {
-
-size_t Size(int value) { return static_cast<size_t>(value); }
 
 absl::Status Wrong(int global, const std::string& what) {
   return absl::DataLossError(absl::StrCat("global rank ", global, ": ", what));

@@ -82,9 +82,10 @@ class LintTest(unittest.TestCase):
 
     def lint(self, *flags, tree=None):
         """(exit code, the files that were checked, what was said about them)."""
+        tree = tree or self.tree
         done = subprocess.run(
-            [sys.executable, str((tree or self.tree) / "tools" / "lint.py"), "--jobs=1",
-             f"--stamps={self.folder}/stamps", f"--clang-tidy={self.folder}/tidy", *flags],
+            [sys.executable, str(tree / "tools" / "lint.py"), "--jobs=1",
+             f"--build-dir={tree}/build/emulation", f"--stamps={self.folder}/stamps", f"--clang-tidy={self.folder}/tidy", *flags],
             capture_output=True, text=True, check=False)
         checked = {line.split()[-1] for line in done.stderr.splitlines() if line.startswith("[")}
         return done.returncode, checked, done.stdout + done.stderr

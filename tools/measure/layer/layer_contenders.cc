@@ -5,16 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 
 namespace octet {
-namespace {
-
-size_t Size(int n) { return static_cast<size_t>(n); }
-
-}  // namespace
-
 absl::StatusOr<LayerContenders::OfContender> LayerContenders::Make(const LayerLibraries& libraries,
                                                                    absl::string_view platform,
                                                                    const MoeLayerWeights& weights) {

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/ep/layer_parts.h"
 #include "octet/layer_memory.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/scoped_event.h"
 #include "tools/measure/layer/layer_contenders.h"
@@ -40,8 +41,6 @@ constexpr absl::Duration kIdle = absl::Milliseconds(200);
 // The most bytes of an array of one node.
 constexpr size_t kMostGathered = size_t{1} << 30;
 constexpr size_t kPiece = size_t{1} << 20;
-
-size_t Size(int n) { return static_cast<size_t>(n); }
 
 // Records an event after each part of a call on each rank.
 class PartTimer final : public LayerPartObserver {

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr int kRepetitions = 15;
+constexpr int kLinkRepetitions = 15;
 constexpr int kVecBytes = 16;
 
 // Takes much longer than a launch on a GPU, and not long on a CPU.
@@ -171,7 +171,7 @@ absl::Status LinkTest::Verify(const LinkLoad& load) {
 absl::StatusOr<double> LinkTest::Gbps(const LinkLoad& load) {
   std::vector<double> us;
   int64_t bytes = 0;
-  for (int i = 0; i < kRepetitions; ++i) {
+  for (int i = 0; i < kLinkRepetitions; ++i) {
     OCTET_ASSIGN_OR_RETURN(const Result result, Run(load));
     us.push_back(result.us);
     bytes = result.bytes;

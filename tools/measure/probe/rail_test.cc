@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/nodes/options.h"
 #include "octet/graph.h"
+#include "runtime/base/size.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/gpu/scoped_event.h"
@@ -23,8 +24,6 @@ namespace octet {
 namespace {
 
 constexpr int kWarmup = 2;
-
-size_t Size(int64_t value) { return static_cast<size_t>(value); }
 
 // The byte that all bytes from `global` to `node` are. Neighbours differ.
 uint8_t PatternOf(int global, int node) { return static_cast<uint8_t>(1 + global * 37 + node * 5); }

@@ -19,7 +19,7 @@
 namespace octet {
 namespace {
 
-constexpr int kEventsPerTrack = 16;  // a block records each phase once
+constexpr int kPhasesPerTrack = 16;  // a block records each phase once
 
 // A layer with its weights and the memory of its calls.
 struct Subject {
@@ -110,7 +110,7 @@ absl::StatusOr<LayerTraceResult> TraceLayer(Node& node, const LayerRunOptions& o
   config.path = LayerPath::kDecode;
   OCTET_ASSIGN_OR_RETURN(
       const std::unique_ptr<TraceCollector> collector,
-      TraceCollector::Create(node, node.topology().gpus[0].num_compute_units, kEventsPerTrack));
+      TraceCollector::Create(node, node.topology().gpus[0].num_compute_units, kPhasesPerTrack));
   OCTET_ASSIGN_OR_RETURN(const Subject plain, MakeSubject(node, config, weights, tokens, nullptr));
   OCTET_ASSIGN_OR_RETURN(const Subject traced,
                          MakeSubject(node, config, weights, tokens, collector.get()));

@@ -19,8 +19,6 @@
 namespace octet {
 namespace {
 
-constexpr double kPercent = 100;
-
 // A field of the tuning of one kernel for both.
 struct Axis {
   absl::string_view name;
@@ -221,7 +219,7 @@ std::string FusedTuneLine(FusedCall call, const FusedTrial& trial) {
     cells.push_back(divided ? axis.text(tuning) : "-");
   }
   cells.push_back(absl::StrFormat("%.1f", trial.us));
-  cells.push_back(trial.none_us > 0 ? absl::StrFormat("%.1f", trial.us / trial.none_us * kPercent)
+  cells.push_back(trial.none_us > 0 ? absl::StrFormat("%.1f", trial.us / trial.none_us * 100)
                                     : "-");
   return TableOf(call).Row(cells);
 }

@@ -20,7 +20,6 @@ namespace octet {
 namespace {
 
 constexpr int kPairs = 10;  // of series; a strategy's tuning compares single steps
-constexpr double kPercent = 100;
 
 // Returns the medians of the tile shapes, in their order.
 absl::StatusOr<std::vector<double>> Medians(const GemmOptions& options) {
@@ -96,7 +95,7 @@ std::string GemmTuneTable(const GemmTuneResult& result) {
     text += table.Row({std::string(EnumName(trial.tiles)), absl::StrFormat("%.1f", trial.us),
                        built_in == result.trials.end() || built_in->us == 0
                            ? "-"
-                           : absl::StrFormat("%.1f", trial.us / built_in->us * kPercent)});
+                           : absl::StrFormat("%.1f", trial.us / built_in->us * 100)});
   }
   return text;
 }

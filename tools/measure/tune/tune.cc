@@ -25,7 +25,6 @@ namespace {
 // The ratio of times from which a change is worthwhile, and the share of pairs that it must win.
 constexpr double kFaster = 0.99;
 constexpr double kPairsToWin = 0.75;
-constexpr double kPercent = 100;
 
 // The search repeats all axes, since the gain of one may help another.
 constexpr int kMostPasses = 3;
@@ -104,12 +103,12 @@ std::vector<Tuning> OtherRowCopies(const Tuning& from, const TuneLimits& /*limit
   return others;
 }
 
-using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
+using Variations = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
 
 // The variations of a field.
 struct FieldAxis {
   int Tuning::* number;  // nullptr: row_copies, as in TuningField
-  Axis axis;
+  Variations axis;
 };
 constexpr std::array<FieldAxis, 7> kFieldAxes = {{
     {&Tuning::blocks, OtherBlocks},
@@ -123,8 +122,8 @@ constexpr std::array<FieldAxis, 7> kFieldAxes = {{
 }};
 
 // Returns the axes of the fields that the strategy uses, in their order.
-std::vector<Axis> AxesOf(Strategy strategy) {
-  std::vector<Axis> axes;
+std::vector<Variations> AxesOf(Strategy strategy) {
+  std::vector<Variations> axes;
   for (const TuningField& field : TuningFieldsOf(strategy)) {
     for (const FieldAxis& each : kFieldAxes) {
       if (each.number == field.number) axes.push_back(each.axis);
@@ -271,7 +270,7 @@ absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const T
   TuneTrial best = trials.front();
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const double before = best.us;
-    for (const Axis axis : AxesOf(limits.strategy)) {
+    for (const Variations axis : AxesOf(limits.strategy)) {
       const Tuning from = best.tuning;
       for (const Tuning& candidate : axis(from, limits)) {
         if (tried(candidate)) continue;
@@ -403,7 +402,7 @@ std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_
   std::string ratio = "does not fit";
   if (trial.fits) {
     time = absl::StrFormat("%.1f", trial.us);
-    ratio = built_in_us > 0 ? absl::StrFormat("%.1f", trial.us / built_in_us * kPercent) : "-";
+    ratio = built_in_us > 0 ? absl::StrFormat("%.1f", trial.us / built_in_us * 100) : "-";
   }
   absl::StrAppendFormat(&line, "%12s%14s\n", time, ratio);
   return line;

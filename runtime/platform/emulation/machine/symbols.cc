@@ -114,9 +114,9 @@ std::string Resolve(const void* function) {
 }  // namespace
 
 std::string FunctionName(const void* function) {
-  static std::mutex mutex;
+  static std::mutex names_mutex;
   static std::map<const void*, std::string> names;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(names_mutex);
   std::string& name = names[function];
   if (name.empty()) name = Resolve(function);
   return name;

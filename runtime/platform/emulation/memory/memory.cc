@@ -13,7 +13,6 @@
 namespace octet::emulation {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kRedZone = kPage;  // before each allocation, hence also after each
 // Freed addresses are handed out again after so many others: late enough that a stale pointer seldom
 // meets new memory, soon enough that pages which are in memory are used again.
@@ -21,7 +20,6 @@ constexpr size_t kLap = 16 << 20;
 constexpr size_t kPoisonEdge = 1 << 20;  // of freed memory: poisoning costs an eighth of it
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
-char* Pointer(uintptr_t address) { return reinterpret_cast<char*>(address); }
 
 bool IsMapped(const void* address) {
   const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(kPage - 1);

@@ -14,8 +14,6 @@
 namespace octet::emulation {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 // The bytes of the file that one write fills.
 constexpr size_t kPiece = 64 << 10;
 using Piece = std::array<uint16_t, kPiece / sizeof(uint16_t)>;
@@ -26,8 +24,6 @@ constexpr Piece MakePiece() {
   return piece;
 }
 constexpr Piece kPoisonPiece = MakePiece();
-
-void* Pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 

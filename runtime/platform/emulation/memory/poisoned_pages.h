@@ -8,6 +8,10 @@
 
 namespace octet::emulation {
 
+inline constexpr size_t kPage = 4096;
+
+inline char* Pointer(uintptr_t address) { return reinterpret_cast<char*>(address); }
+
 class PoisonedPages {
  public:
   // The unit of mapping, and the size of the file. A smaller unit would save memory (at most one
