@@ -35,8 +35,8 @@ and for each function as a whole:
 
 FILE lists kernels, a line each: "<regular expression> <word>...", '#' begins a comment. A word is a
 site that the kernel must have, or with a '!' before it must not have, "scratch=<bytes>" for a kernel
-that uses exactly so much scratch memory, "scratch=any", or "calls" for one that may call functions.
-A line that matches no kernel is an error.
+that reserves exactly so much scratch memory and uses none of it, "scratch=any", or "calls" for one
+that may call functions. A line that matches no kernel is an error.
 
 Prints the kernels with their sites; exit code 1 and a line per error when something is wrong.
 """
@@ -323,6 +323,9 @@ def check_frame(kernel, words):
     if allowed not in ("any", str(kernel.scratch)):
         kernel.error(kernel.line,
                      f"uses {kernel.scratch} bytes of scratch memory; expected are {allowed}")
+    used = [instruction for instruction in kernel.code if instruction.name.startswith("scratch_")]
+    if used and allowed != "any":
+        kernel.error(used[0].line, f"{used[0].name}: no instruction may use scratch memory")
 
 
 def check_required(path, kernels):

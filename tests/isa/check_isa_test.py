@@ -166,6 +166,13 @@ class CheckIsaTest(unittest.TestCase):
             errors = self.errors(spoiled, f"Messages scratch={expected}\n")
             self.assertIn(f"expected are {expected}", errors[0])
 
+    def test_scratch_memory_that_is_used(self):
+        text = self.spoil(r"(8Messages[^\n]*: *; @(?:.*\n)*?)(\ts_endpgm)",
+                          r"\1\tscratch_store_dword off, v1, s0\n\2")
+        error = "octet::Messages: scratch_store_dword: no instruction may use scratch memory"
+        self.expect_error(text, error)
+        self.assertEqual(self.errors(text, "Messages scratch=any\n"), [])
+
     def test_no_kernels(self):
         self.assertEqual(self.errors(""), ["no kernel found"])
 
