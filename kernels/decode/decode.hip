@@ -170,11 +170,16 @@ Kernel PickCapacity(int tokens) {
 }
 
 Kernel PickKernel(const DecodeVariant& variant) {
-  if (variant.fp8) return PickCapacity<Fp8Weights>(variant.max_tokens);
-  constexpr int kBits = Mxfp4Weights::kBits;
-  if constexpr (FewerRows(kFewTokens, kBits) < SecondRows(kFewTokens, kBits)) {
-    if (variant.fewer_rows) return Decode<WithFewerRows<Mxfp4Weights>, kFewTokens>;
+  if (!variant.shared_experts && CapacityFor(variant.max_tokens) == kFewTokens) {
+    using Mxfp4 = WithoutSharedExperts<Mxfp4Weights>;
+    constexpr int kBits = Mxfp4::kBits;
+    if (variant.fp8) return Decode<WithoutSharedExperts<Fp8Weights>, kFewTokens>;
+    if constexpr (FewerRows(kFewTokens, kBits) < SecondRows(kFewTokens, kBits)) {
+      if (variant.fewer_rows) return Decode<WithFewerRows<Mxfp4>, kFewTokens>;
+    }
+    if (variant.mxfp4) return Decode<Mxfp4, kFewTokens>;
   }
+  if (variant.fp8) return PickCapacity<Fp8Weights>(variant.max_tokens);
   if (variant.mxfp4) return PickCapacity<Mxfp4Weights>(variant.max_tokens);
   return variant.fp16 ? PickCapacity<PlainWeights<device::GemmElement::kFp16>>(variant.max_tokens)
                       : PickCapacity<PlainWeights<device::GemmElement::kBf16>>(variant.max_tokens);
@@ -192,11 +197,11 @@ int MostPairs(const DecodeVariant& variant, int num_local_experts, int topk) {
   return tokens * std::min(IsDense(tokens) ? tokens * topk : topk, num_local_experts);
 }
 
-SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts, int topk,
-                            bool shared_experts) {
+SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts, int topk) {
   const auto size = [](int n) { return static_cast<size_t>(n); };
   const int tokens = CapacityFor(variant.max_tokens);
-  const int pairs = MostPairs(variant, num_local_experts, topk) + (shared_experts ? tokens : 0);
+  const int pairs =
+      MostPairs(variant, num_local_experts, topk) + (variant.shared_experts ? tokens : 0);
   SharedLayout layout = {};
   layout.topk_idx = 0;
   layout.topk_weights = size(tokens * topk) * sizeof(int32_t);
@@ -218,7 +223,7 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
 
 bool HasFewerRows(const DecodeVariant& variant, int hidden, int blocks) {
   const int tokens = CapacityFor(variant.max_tokens);
-  if (!variant.mxfp4 || tokens != kFewTokens) return false;
+  if (!variant.mxfp4 || variant.shared_experts || tokens != kFewTokens) return false;
   const auto most = [&](int rows) {
     const int units = (hidden + rows - 1) / rows;
     return (units + blocks - 1) / blocks * rows;

@@ -56,7 +56,8 @@ decode::DecodeVariant VariantOf(const MoeLayerConfig& config, int num_ranks) {
   return {.fp16 = config.dtype == DType::kFloat16,
           .fp8 = config.weights == GemmFormat::kFp8,
           .mxfp4 = config.weights == GemmFormat::kMxfp4,
-          .max_tokens = config.max_tokens_per_rank * num_ranks};
+          .max_tokens = config.max_tokens_per_rank * num_ranks,
+          .shared_experts = config.shared_intermediate > 0};
 }
 
 int BlocksOn(const GpuInfo& gpu, const MoeLayerConfig& config) {
@@ -74,7 +75,7 @@ decode::DecodeVariant VariantOn(const Node& node, const MoeLayerConfig& config) 
 
 decode::SharedLayout SharedOf(const MoeLayerConfig& config, int num_ranks) {
   return decode::SharedLayoutOf(VariantOf(config, num_ranks), config.num_local_experts(num_ranks),
-                                config.topk, config.shared_intermediate > 0);
+                                config.topk);
 }
 
 // Tells the sizes of what a rank has beside its heap.

@@ -91,15 +91,15 @@ struct DecodeParams {
 // Selects the kernel.
 struct DecodeVariant {
   bool fp16 = false;
-  bool fp8 = false;         // the routed experts' weights
-  bool mxfp4 = false;       // likewise
-  int max_tokens = 0;       // of all ranks together
-  bool fewer_rows = false;  // HasFewerRows
+  bool fp8 = false;             // the routed experts' weights
+  bool mxfp4 = false;           // likewise
+  int max_tokens = 0;           // of all ranks together
+  bool shared_experts = false;  // whether there are any
+  bool fewer_rows = false;      // HasFewerRows
 };
 
 // Returns how a block of this variant lays out its shared memory.
-SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts, int topk,
-                            bool shared_experts);
+SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts, int topk);
 // Whether so many blocks are done with down sooner if its strips have fewer rows (tiling.h).
 bool HasFewerRows(const DecodeVariant& variant, int hidden, int blocks);
 // Returns how many rows DecodeParams::h needs.

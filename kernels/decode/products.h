@@ -97,7 +97,8 @@ class Products {
   static constexpr int kBuffers = BuffersFor(kMost);
   static constexpr int kScaleGroup = 128;
   static constexpr int kRowTiles = kPieceRows / kMmaRows;
-  static constexpr bool kMixed = !std::is_same_v<Weights, Plain>;  // the shared experts are plain
+  // Whether there are shared experts, which are plain, beside others.
+  static constexpr bool kMixed = Weights::kSharedExperts && !std::is_same_v<Weights, Plain>;
 
   template <Phase phase>
   static constexpr int kRowsOf = phase == Phase::kFirst ? kPieceRows : StripsType::kSecondRows;

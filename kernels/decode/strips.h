@@ -85,8 +85,12 @@ class Strips {
     return num_routed_ + (has_shared() ? 1 : 0);
   }
   __device__ __forceinline__ int num_routed() const { return num_routed_; }
-  __device__ __forceinline__ bool has_shared() const { return shared_end_ > shared_first_; }
-  __device__ __forceinline__ bool IsShared(int entry) const { return entry == num_routed_; }
+  __device__ __forceinline__ bool has_shared() const {
+    return W::kSharedExperts && shared_end_ > shared_first_;
+  }
+  __device__ __forceinline__ bool IsShared(int entry) const {
+    return W::kSharedExperts && entry == num_routed_;
+  }
 
   // The first unit of the block in a phase, the next one, and whether there is such a unit.
   __device__ __forceinline__ Unit FirstOf(Phase phase) const {
@@ -105,7 +109,7 @@ class Strips {
       unit.strip -= routed_strips_;
       ++unit.entry;
     }
-    if (unit.entry == num_routed_ && unit.strip >= shared_end_ - shared_first_) ++unit.entry;
+    if (IsShared(unit.entry) && unit.strip >= shared_end_ - shared_first_) ++unit.entry;
     unit.end = unit.entry + 1;
   }
   __device__ __forceinline__ bool Has(Phase phase, const Unit& unit) const {

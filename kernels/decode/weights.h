@@ -13,14 +13,19 @@
 
 namespace octet::decode {
 
+// What a kernel of routed experts with some weights has, unless it says otherwise.
+struct AnyWeights {
+  static constexpr bool kSharedExperts = true;
+  static constexpr bool kFewerRows = false;  // of a strip of down
+};
+
 // Weights of the dtype.
 template <device::GemmElement element>
-struct PlainWeights {
+struct PlainWeights : AnyWeights {
   static constexpr device::GemmElement kElement = element;
   static constexpr bool kScaled = false;
   // Whether experts may have biases, and SwiGLU parameters: no model of FP8 has.
   static constexpr bool kParameters = true;
-  static constexpr bool kFewerRows = false;  // of a strip of down
   static constexpr int kBits = 16;
   static constexpr int kOperands = 1;           // of eight columns each, in 16 bytes of a row
   static constexpr bool kOfBlocks = false;      // whether these 16 bytes have a scale of their own
@@ -36,11 +41,10 @@ struct PlainWeights {
 
 // FP8 weights, a scale for each 128 × 128 of them, with tokens in bfloat16: a piece has one scale
 // for its first eight rows and one for the others.
-struct Fp8Weights {
+struct Fp8Weights : AnyWeights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = true;
   static constexpr bool kParameters = false;
-  static constexpr bool kFewerRows = false;
   static constexpr int kBits = 8;
   static constexpr int kOperands = 2;
   static constexpr bool kOfBlocks = false;
@@ -57,11 +61,10 @@ struct Fp8Weights {
 
 // MXFP4 weights (octet/fp4_format.h), with tokens in bfloat16: the scale of 16 bytes of a row is
 // applied as they become operands, and comes with the piece (strips.h).
-struct Mxfp4Weights {
+struct Mxfp4Weights : AnyWeights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = false;
   static constexpr bool kParameters = true;
-  static constexpr bool kFewerRows = false;
   static constexpr int kBits = 4;
   static constexpr int kOperands = 4;
   static constexpr bool kOfBlocks = true;
@@ -77,6 +80,11 @@ struct Mxfp4Weights {
   }
 };
 
+// Without code for shared experts, which few layers with small weights have.
+template <typename Weights>
+struct WithoutSharedExperts : Weights {
+  static constexpr bool kSharedExperts = false;
+};
 template <typename Weights>
 struct WithFewerRows : Weights {
   static constexpr bool kFewerRows = true;

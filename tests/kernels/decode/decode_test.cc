@@ -191,6 +191,13 @@ TEST_F(DecodeTest, BatchInvariance) {
   config.shared_intermediate = 48;
   ExpectBatchInvariance(config);
 }
+TEST_F(DecodeTest, BatchInvarianceOfFp8) {
+  MoeLayerConfig config = DecodeConfig();
+  config.weights = GemmFormat::kFp8;
+  config.hidden = 272;
+  config.intermediate = 160;
+  ExpectBatchInvariance(config);
+}
 TEST_F(DecodeTest, BatchInvarianceOfMxfp4AndBiases) {
   MoeLayerConfig config = WithBiases(DecodeConfig());
   config.weights = GemmFormat::kMxfp4;
