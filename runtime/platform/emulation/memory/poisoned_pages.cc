@@ -15,8 +15,8 @@ namespace octet::emulation {
 namespace {
 
 // The bytes of the file that one write fills.
-constexpr size_t kPiece = 64 << 10;
-using Piece = std::array<uint16_t, kPiece / sizeof(uint16_t)>;
+constexpr size_t kWritten = 64 << 10;
+using Piece = std::array<uint16_t, kWritten / sizeof(uint16_t)>;
 
 constexpr Piece MakePiece() {
   Piece piece = {};
@@ -55,9 +55,9 @@ void PoisonedPages::Fill(uintptr_t begin, size_t bytes) {
   const size_t first = begin % kUnit;
   const size_t end = first + bytes < kUnit ? first + bytes : kUnit;
   while (filled_ < end) {
-    const size_t in_piece = filled_ % kPiece;  // not 0 after a partial write
+    const size_t in_piece = filled_ % kWritten;  // not 0 after a partial write
     const char* from = reinterpret_cast<const char*>(kPoisonPiece.data()) + in_piece;
-    const ssize_t written = pwrite(file_, from, kPiece - in_piece, static_cast<off_t>(filled_));
+    const ssize_t written = pwrite(file_, from, kWritten - in_piece, static_cast<off_t>(filled_));
     if (written <= 0) return;
     filled_ += static_cast<size_t>(written);
   }
