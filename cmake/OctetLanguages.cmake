@@ -54,7 +54,7 @@ option(OCTET_UNITY "Compile the files of a folder together, which takes half of 
 
 # Precompiled headers keep the first build short.
 if(OCTET_PLATFORM STREQUAL "nvidia")
-  set(precompile_default OFF)  # NVIDIA builds also show which file lacks an include
+  set(precompile_default OFF)  # without OCTET_UNITY, it also shows which file lacks an include
 else()
   set(precompile_default ON)
 endif()
