@@ -1,13 +1,14 @@
 #include "kernels/nodes/batch.h"
-#include "runtime/base/size.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/base/size.h"
 
 namespace octet::hierarchical {
+
 BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
                       absl::Span<const int> received) {
   BatchRows rows = {.own = own, .chunks = {}, .ends = {}};

@@ -1,5 +1,4 @@
 #include "kernels/placement/move_plan.h"
-#include "runtime/base/size.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "runtime/base/size.h"
 
 namespace octet {
 namespace {

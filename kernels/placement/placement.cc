@@ -11,6 +11,7 @@
 #include "runtime/base/status_macros.h"
 
 namespace octet {
+
 absl::StatusOr<Placement> Placement::Create(int num_experts, int num_ranks,
                                             absl::Span<const int32_t> slots) {
   OCTET_RETURN_IF_ERROR(CheckRange("num_ranks", num_ranks, 1, kMaxPlacementRanks));

@@ -85,7 +85,8 @@ class LintTest(unittest.TestCase):
         tree = tree or self.tree
         done = subprocess.run(
             [sys.executable, str(tree / "tools" / "lint.py"), "--jobs=1",
-             f"--build-dir={tree}/build/emulation", f"--stamps={self.folder}/stamps", f"--clang-tidy={self.folder}/tidy", *flags],
+             f"--build-dir={tree}/build/emulation", f"--stamps={self.folder}/stamps",
+             f"--clang-tidy={self.folder}/tidy", *flags],
             capture_output=True, text=True, check=False)
         checked = {line.split()[-1] for line in done.stderr.splitlines() if line.startswith("[")}
         return done.returncode, checked, done.stdout + done.stderr

@@ -10,6 +10,7 @@
 #include "runtime/gpu/gpu_status.h"
 
 namespace octet {
+
 absl::StatusOr<LayerContenders::OfContender> LayerContenders::Make(const LayerLibraries& libraries,
                                                                    absl::string_view platform,
                                                                    const MoeLayerWeights& weights) {
