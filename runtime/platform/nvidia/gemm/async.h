@@ -175,6 +175,19 @@ __device__ __forceinline__ void FenceGlobalForCopies() {
 
 // ---- blocks, clusters, registers
 
+// Returns true to one lane of the warp, all of whose lanes call this. For what that lane does, the
+// compiler then makes no loop over all lanes that might do it, as an instruction for the copy unit
+// takes its operands from one.
+__device__ __forceinline__ bool ElectOne() {
+  uint32_t elected;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // A barrier of some warps of the block; 0 is __syncthreads().
 __device__ __forceinline__ void SyncThreads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -199,6 +212,18 @@ __device__ __forceinline__ void StoreWordTo(uint32_t to, uint32_t value, uint32_
       "r"(value), "r"(barrier), "r"(block)
       : "memory");
 }
+// The same with four words.
+__device__ __forceinline__ void StoreWordsTo(uint32_t to, int4 words, uint32_t barrier,
+                                             uint32_t block) {
+  asm volatile(
+      "{.reg .b32 address, remote;\n"
+      "mapa.shared::cluster.u32 address, %0, %6;\n"
+      "mapa.shared::cluster.u32 remote, %5, %6;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [address], {%1,%2,%3,%4},"
+      " [remote];}" ::"r"(to),
+      "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(barrier), "r"(block)
+      : "memory");
+}
 // Loads a word from the same place of a block of the cluster.
 __device__ __forceinline__ uint32_t LoadWordOf(uint32_t from, uint32_t block) {
   uint32_t value;
@@ -215,6 +240,14 @@ __device__ __forceinline__ uint32_t LoadWord(uint32_t from) {
   uint32_t value;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
+}
+__device__ __forceinline__ int4 LoadWords(uint32_t from) {
+  int4 v;
+  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
 }
 // By all warps of a warpgroup: hands registers back, or takes some more.
 template <int registers>

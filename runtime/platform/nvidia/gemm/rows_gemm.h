@@ -18,6 +18,7 @@
 #include "gemm/pipeline.h"
 #include "gemm/rows_scales.h"
 #include "gemm/rows_store.h"
+#include "gemm/rows_units.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
@@ -31,7 +32,7 @@ class RowsGemm {
   static constexpr int kRows = 2 * kRowsPerWarpgroup;
   static constexpr int kColumns = columns;
   static constexpr int kTilesPerUnit = 2;
-  static constexpr int kRowUnitsPerGroup = 4;
+  static constexpr int kRowUnitsPerGroup = 8;
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr int kClusterBlocks = 2;
   static constexpr int kBlocksPerComputeUnit = 1;
@@ -64,24 +65,24 @@ class RowsGemm {
   static constexpr uint32_t kScalesAt = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
   static constexpr uint32_t kBarriers = kScalesAt + kStages * kScalesBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
+  static constexpr uint32_t kUnits =
+      (kBarriers + (2 * kStages + 2 * kUnitSlots + 1) * kBarrierBytes + 15) / 16 * 16;
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
   static constexpr int kFirstRegisters = 168;
   // An FFMA that reads the sum and the partial sum that is added to it from one bank of registers
-  // takes twice as long. With 224 registers instead of 232 the compiler puts them apart, but not if
-  // the epilogue is gated (PinSums).
-  static constexpr int LoadingRegisters(bool awaits, bool moves, bool gated) {
-    return moves ? 88 : (awaits || (kScales && !gated) ? 56 : 40);
+  // takes twice as long. With 224 registers instead of 232 the compiler puts them apart.
+  static constexpr int LoadingRegisters(bool awaits, bool moves) {
+    return moves ? 88 : (awaits || kScales ? 56 : 40);
   }
-  static constexpr int MultiplyingRegisters(bool awaits, bool moves, bool gated) {
-    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves, gated)) / 2;
+  static constexpr int MultiplyingRegisters(bool awaits, bool moves) {
+    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves)) / 2;
   }
 
  public:
-  static constexpr size_t kSharedBytes =
-      kBarriers + (2 * kStages + 2 * kUnitSlots + 1) * kBarrierBytes + kUnitSlots * 4;
+  static constexpr size_t kSharedBytes = kUnits + kUnitSlots * kToldRoom;
 
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
     struct Made {
@@ -123,10 +124,10 @@ class RowsGemm {
     if (threadIdx.x == 0) InitBarriers(at);
     __syncthreads();
     SyncCluster();
-    if (threadIdx.x / kWarpgroup == 2) {
-      ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves, Call::Epilogue::kGated)>();
-      if (threadIdx.x % kWarpgroup == 0 && !LoadTiles(call, walk, at)) EndKernel(walk);
-      const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    if (UniformOf(threadIdx.x / kWarpgroup) == 2) {
+      ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves)>();
+      const int wave = static_cast<int>(UniformOf(threadIdx.x % kWarpgroup / 32));
+      if (wave == 0 && ElectOne() && !LoadTiles(call, walk, at)) EndKernel(walk);
       if constexpr (kMoves) {
         if (wave > 0) beside(wave - 1);
       }
@@ -150,7 +151,7 @@ class RowsGemm {
         GrowRegisters<kFirstRegisters>();
       }
     } else {
-      GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves, Call::Epilogue::kGated)>();
+      GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
       MultiplyTiles(call, walk, at);
       if constexpr (Walk::kTells) {
         ShrinkRegisters<kFirstRegisters>();
@@ -193,7 +194,7 @@ class RowsGemm {
     // The multiplying warps have handed their registers back.
     __device__ uint32_t Shrunk() const { return Barrier(2 * kStages + 2 * kUnitSlots); }
     __device__ uint32_t Unit(int slot) const {
-      return Barrier(2 * kStages + 2 * kUnitSlots + 1) + static_cast<uint32_t>(slot) * 4;
+      return base + kUnits + static_cast<uint32_t>(slot) * kToldRoom;
     }
   };
 
@@ -213,25 +214,27 @@ class RowsGemm {
 
   // ---- the loading thread. It waits for other warps with a deadline, and all others wait for it.
 
-  static constexpr int kStuck = -1;  // instead of a unit: others have not come
-
-  // Tells both blocks the unit, or is told. Returns it, or kStuck.
+  // Tells both blocks the unit, or is told.
   template <typename Walk>
-  static __device__ __forceinline__ int ShareUnit(const SharedAddresses& at, const Walk& walk,
-                                                  uint32_t round, int unit) {
+  static __device__ __forceinline__ ToldUnit ShareUnit(const SharedAddresses& at, Walk& walk,
+                                                       uint32_t round, int unit) {
     const int slot = static_cast<int>(round % kUnitSlots);
     const uint32_t parity = round / kUnitSlots & 1;
+    const ToldUnit stuck = {{ToldUnit::kStuck}};
+    ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
     if (at.rank == 0) {
-      if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return kStuck;
-      ExpectBytes(at.UnitFull(slot), 4);
-      for (uint32_t block = 0; block < kClusterBlocks; ++block) {
-        StoreWordTo(at.Unit(slot), static_cast<uint32_t>(unit), at.UnitFull(slot), block);
+      const bool found = walk.Find(unit);
+      if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return stuck;
+#pragma unroll 1
+      for (int block = kClusterBlocks - 1;; --block) {
+        ToldUnit told = {{ToldUnit::kNone}, walk.SameRows(), unit};
+        if (found) told.tile = walk.Tile(block);
+        TellUnit<Walk>(told, at.Unit(slot), at.UnitFull(slot), static_cast<uint32_t>(block));
+        if (block == 0) return told;
       }
-      return unit;
     }
-    ExpectBytes(at.UnitFull(slot), 4);
-    if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return kStuck;
-    const int told = static_cast<int>(LoadWord(at.Unit(slot)));
+    if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return stuck;
+    const ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
     ArriveAt(at.UnitEmpty(slot), 0);
     return told;
   }
@@ -244,14 +247,14 @@ class RowsGemm {
     auto track = call.TrackOf(GemmTrack::kLoad, true);
     int next = at.rank == 0 ? atomicAdd(call.next_unit, 1) : 0;
     for (uint32_t round = 0;; ++round) {
-      const int unit = ShareUnit(at, walk, round, next);
-      if (unit == kStuck) return false;
-      if (!walk.Find(unit)) {
+      const ToldUnit told = ShareUnit(at, walk, round, next);
+      const GemmTile& tile = told.tile;
+      if (tile.expert == ToldUnit::kStuck) return false;
+      if (!told.found()) {
         const int last = walk.units() + walk.blocks() / kClusterBlocks - 1;
-        if (at.rank == 0 && unit == last) atomicExch(call.next_unit, 0);
+        if (at.rank == 0 && next == last) atomicExch(call.next_unit, 0);
         return true;
       }
-      const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
       if constexpr (Walk::kAwaits) {
         walk.Await(tile, kRows);
         FenceGlobalForCopies();
@@ -262,7 +265,7 @@ class RowsGemm {
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
         if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) return false;
         ExpectBytes(at.Full(ring.stage), kStageBytes);
-        LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, walk.SameRows()});
+        LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, told.same_rows});
         ring.Next();
       }
       track.End(GemmWork::kLoad, tile);
@@ -309,13 +312,15 @@ class RowsGemm {
     if (Lane() < kClusterBlocks) ArriveAt(at.Empty(stage), static_cast<uint32_t>(Lane()));
   }
 
-  static __device__ __forceinline__ int TakeUnit(const SharedAddresses& at, uint32_t round) {
+  template <typename Walk>
+  static __device__ __forceinline__ ToldUnit TakeUnit(const SharedAddresses& at, uint32_t round) {
     const int slot = static_cast<int>(round % kUnitSlots);
     WaitBarrier(at.UnitFull(slot), round / kUnitSlots & 1);
-    const int unit = static_cast<int>(LoadWord(at.Unit(slot)));
+    ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
+    told.tile = UniformTile(told.tile);
     __syncwarp();
     if (Lane() == 0) ArriveAt(at.UnitEmpty(slot), 0);
-    return unit;
+    return told;
   }
 
   template <typename Call, typename Walk>
@@ -323,16 +328,17 @@ class RowsGemm {
                                                        const SharedAddresses& at) {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
-    Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
+    Worker worker = {at, static_cast<int>(UniformOf(threadIdx.x / kWarpgroup))};
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
     for (uint32_t round = 0;; ++round) {
-      const bool found = walk.Find(TakeUnit(at, round));
+      const ToldUnit told = TakeUnit<Walk>(at, round);
       if constexpr (Walk::kTells) {
+        walk.Find(told.unit);
         if (walk.HasToTell()) TellPasses(walk, worker.warpgroup);
       }
-      if (!found) break;
-      GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+      if (!told.found()) break;
+      GemmTile tile = told.tile;
       tile.row += worker.warpgroup * kRowsPerWarpgroup;
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
       if (tile.rows > 0 && tile.column < p.n) {
@@ -414,8 +420,10 @@ class RowsGemm {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
-    for (uint32_t round = 0; walk.Find(TakeUnit(at, round)); ++round) {
-      const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+    for (uint32_t round = 0;; ++round) {
+      const ToldUnit told = TakeUnit<Walk>(at, round);
+      if (!told.found()) break;
+      const GemmTile& tile = told.tile;
       if constexpr (Walk::kAwaits) {
         // The scales are read before the rows are known to be there.
         if (Lane() == 0) walk.Await(tile, kRows);
@@ -431,26 +439,31 @@ class RowsGemm {
   }
 
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
-  // tensor cores multiply for the other. All else is done while they multiply for this one.
+  // tensor cores multiply for the other, if its wgmmas come one right after the other: nothing
+  // between them waits.
   template <bool gated>
   static __device__ __forceinline__ void MultiplyScaled(Worker& worker, int stages, Sums& sums) {
     const SharedAddresses& at = worker.at;
-    const uint32_t own_rows =
-        static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
-    const int own_row = worker.warpgroup * kRowsPerWarpgroup + OwnWgmmaRow();
+    const int own_row = worker.warpgroup * kRowsPerWarpgroup;
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
     // Of stage 0, and what each stage adds to it.
-    const uint32_t first_rows = UniformOf(TileDescriptor(at.Rows(0) + own_rows));
+    const uint32_t first_rows =
+        UniformOf(TileDescriptor(at.Rows(0) + static_cast<uint32_t>(own_row) * kStageRowBytes));
     const uint32_t first_weights = UniformOf(TileDescriptor(at.Weights(0)));
     constexpr uint32_t kStageStep = kStageBytes >> 4;
+    uint32_t own_scales = at.Scales(0) + static_cast<uint32_t>(own_row + OwnWgmmaRow()) * 4;
+    // Otherwise the compiler computes it anew in each stage.
+    asm volatile("" : "+r"(own_scales));
     const bool releases = Lane() < kClusterBlocks;
     const uint32_t empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
     uint32_t stage = UniformOf(static_cast<uint32_t>(worker.ring.stage));
     uint32_t parity = worker.ring.parity;
-    WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
-#pragma unroll 1
+#pragma unroll 4
     for (int i = 0; i < stages; ++i) {
+      WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
+      const uint32_t scales = stage * kScalesBytes;
+      const StageFactors<kColumns, gated> factors(at.Scales(0) + scales, own_scales + scales);
       const uint32_t rows = first_rows + stage * kStageStep;
       const uint32_t weights = first_weights + stage * kStageStep;
       Sums partial;
@@ -460,38 +473,17 @@ class RowsGemm {
         Wgmma<kColumns, element>::Multiply(partial, rows + k * 2, weights + k * 2, k);
       }
       CommitWgmma();
-      const StageFactors<kColumns, gated> factors(at.Scales(0) + stage * kScalesBytes, own_row);
-      const uint32_t own_empty = empty + stage * kBarrierBytes;
-      stage = stage == kStages - 1 ? 0 : stage + 1;
-      if (stage == 0) parity ^= 1;
-      if (i + 1 < stages) WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
       WaitWgmma<0>();
-      if (releases) ArriveAt(own_empty);
+      if (releases) ArriveAt(empty + stage * kBarrierBytes);
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
       }
-    }
-    if constexpr (gated) {
-      if (stages == 0) PinSums(first_rows, first_weights, sums);
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+      if (stage == 0) parity ^= 1;
     }
     worker.ring.stage = static_cast<int>(stage);
     worker.ring.parity = parity;
-  }
-
-  // Never runs, since K has a stage. The accumulators of a wgmma are consecutive registers, which
-  // here are the sums with each pair swapped: so the compiler keeps them in other banks than the
-  // partial sums, which are accumulators as they are.
-  static __device__ __forceinline__ void PinSums(uint32_t rows, uint32_t weights, Sums& sums) {
-    Sums swapped;
-#pragma unroll
-    for (int j = 0; j < kColumns / 2; ++j) swapped[j] = sums[j ^ 1];
-    BeginWgmma();
-    Wgmma<kColumns, element>::Multiply(swapped, rows, weights, 1);
-    CommitWgmma();
-    WaitWgmma<0>();
-#pragma unroll
-    for (int j = 0; j < kColumns / 2; ++j) sums[j] = swapped[j ^ 1];
   }
 
   // Adds the bias and multiplies by the rows' scales.

@@ -99,10 +99,10 @@ class StageFactors {
   using Scales = StageScalesOf<columns, gated>;
 
  public:
-  // `row`: the first of the two in the tile; the other is 8 more.
-  __device__ __forceinline__ StageFactors(uint32_t from, int row) {
+  // `from`: the scales of the stage. `own`: among them that of the first of the thread's two rows;
+  // the other is 8 more.
+  __device__ __forceinline__ StageFactors(uint32_t from, uint32_t own) {
     float of_rows[2];
-    const uint32_t own = from + static_cast<uint32_t>(row) * 4;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(of_rows[0]) : "r"(own) : "memory");
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(of_rows[1]) : "r"(own + 8 * 4) : "memory");
 #pragma unroll

@@ -25,7 +25,8 @@ __device__ __forceinline__ uint64_t WholeDescriptor(uint32_t lower) {
   return lower | kEightRows | kSwizzle128;
 }
 // A value that all lanes have. The compiler then knows, and computes with it once for all lanes.
-__device__ __forceinline__ uint32_t UniformOf(uint32_t value) {
+template <typename Word>
+__device__ __forceinline__ Word UniformOf(Word value) {
   return __shfl_sync(0xffffffffU, value, 0);
 }
 

@@ -1,0 +1,64 @@
+// Units of tiles of many rows, as the thread that takes them tells the warps of both blocks of a
+// cluster: where its tile is, so that no other warp has to find it.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_UNITS_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_UNITS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "gemm/async.h"
+#include "gemm/wgmma.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device::internal {
+
+// A unit, as one block is told it.
+struct ToldUnit {
+  static constexpr int kNone = -1;   // instead of an expert: there are no more units
+  static constexpr int kStuck = -2;  // to the loading thread alone: other warps have not come
+
+  GemmTile tile;
+  bool same_rows;  // as the other block's tile
+  int unit;        // its number, if the walk tells
+
+  __device__ __forceinline__ bool found() const { return tile.expert >= 0; }
+};
+
+// The bytes of a unit in shared memory: a tile, whose column is even, with `same_rows` in its lowest
+// bit, then the number.
+inline constexpr uint32_t kToldTileBytes = 16;
+template <typename Walk>
+inline constexpr uint32_t kToldBytes = kToldTileBytes + (Walk::kTells ? 4 : 0);
+inline constexpr uint32_t kToldRoom = 32;  // of them, aligned to 16
+
+// Stores to `to` in block `block`; the barrier there counts the bytes.
+template <typename Walk>
+__device__ __forceinline__ void TellUnit(const ToldUnit& told, uint32_t to, uint32_t barrier,
+                                         uint32_t block) {
+  const GemmTile& tile = told.tile;
+  const int last = tile.column | (told.same_rows ? 1 : 0);
+  StoreWordsTo(to, make_int4(tile.expert, tile.row, tile.rows, last), barrier, block);
+  if constexpr (Walk::kTells) {
+    StoreWordTo(to + kToldTileBytes, static_cast<uint32_t>(told.unit), barrier, block);
+  }
+}
+
+template <typename Walk>
+__device__ __forceinline__ ToldUnit LoadToldUnit(uint32_t from) {
+  const int4 v = LoadWords(from);
+  ToldUnit told = {{v.x, v.y, v.z, v.w & ~1}, (v.w & 1) != 0, 0};
+  if constexpr (Walk::kTells) told.unit = static_cast<int>(LoadWord(from + kToldTileBytes));
+  return told;
+}
+
+// The same tile, as values that the compiler knows all lanes have: then it also knows that they run
+// the main loop together, and computes addresses once for all lanes.
+__device__ __forceinline__ GemmTile UniformTile(const GemmTile& tile) {
+  return {UniformOf(tile.expert), UniformOf(tile.row), UniformOf(tile.rows),
+          UniformOf(tile.column)};
+}
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_UNITS_H_
