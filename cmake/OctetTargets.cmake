@@ -64,23 +64,25 @@ function(octet_link_optimized_templates program)
   endif()
 endfunction()
 
-# octet_compile_folders(<target> <file.cc>...): with OCTET_UNITY, up to eight of these files that lie
-# in one folder are one for the compiler, which so reads their headers once. What they have in unnamed
-# namespaces needs different names then. Folders of files that name things alike are left out.
-set(octet_separate_folders bench tools/commands tools/contenders)
+# octet_compile_folders(<target> <file.cc>... [APART <name>]): with OCTET_UNITY, up to eight of these
+# files that lie in one folder, and have the same APART, are one for the compiler, which so reads their
+# headers once. What they have in unnamed namespaces needs different names then. Folders of files that
+# name things alike are left out.
+set(octet_separate_folders bench tests/faults tools/commands tools/contenders)
 function(octet_compile_folders target)
   if(NOT OCTET_UNITY)
     return()
   endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "APART" "")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  foreach(file IN LISTS ARGN)
+  foreach(file IN LISTS arg_UNPARSED_ARGUMENTS)
     cmake_path(ABSOLUTE_PATH file)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
     cmake_path(GET folder PARENT_PATH folder)
     if(folder IN_LIST octet_separate_folders OR file MATCHES "^${PROJECT_BINARY_DIR}/")
       continue()
     endif()
-    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    string(MAKE_C_IDENTIFIER "${folder}${arg_APART}" folder)
     get_property(before TARGET ${target} PROPERTY OCTET_FILES_OF_${folder})
     math(EXPR group "0${before} / 8")
     math(EXPR after "0${before} + 1")
@@ -196,6 +198,7 @@ function(octet_add_test_objects name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${octet_unoptimized})
   target_link_libraries(${name} PUBLIC ${arg_DEPS} GTest::gmock)
+  octet_compile_folders(${name} ${arg_UNPARSED_ARGUMENTS})
   octet_use_precompiled(${name} octet_test_precompiled)
 endfunction()
 
@@ -216,6 +219,10 @@ endfunction()
 function(octet_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;WAVES" "TIMEOUT;COST;SHARDS;SANITIZE_FILTER"
                         "KERNELS;DEPS;DEFINITIONS;ENV;LABELS")
+  set(apart)
+  if("sanitize" IN_LIST arg_LABELS)
+    set(apart APART _sanitize)  # as in the build with weak memory, for which ccache has them then
+  endif()
   if("address" IN_LIST arg_LABELS AND OCTET_SANITIZE MATCHES "address")
     list(APPEND arg_LABELS sanitize)
   endif()
@@ -237,6 +244,7 @@ function(octet_add_test name)
   list(TRANSFORM arg_UNPARSED_ARGUMENTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/
                                         REGEX "^[^/$]" OUTPUT_VARIABLE files)
   target_sources(${program} PRIVATE ${files})
+  octet_compile_folders(${program} ${files} ${apart})
   if(files AND arg_DEFINITIONS)
     set_property(SOURCE ${files} TARGET_DIRECTORY ${program}
                  APPEND PROPERTY COMPILE_DEFINITIONS ${arg_DEFINITIONS})

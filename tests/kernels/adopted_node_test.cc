@@ -38,7 +38,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr int kRanks = 3;
+constexpr int kAdoptedRanks = 3;
 constexpr int kHidden = 64;
 
 MATCHER(Succeeds, "") {
@@ -66,13 +66,14 @@ class AdoptedNodeTest : public NodeTest {
   }
 
   void Adopt(const std::vector<int>& devices, absl::Duration timeout = absl::Seconds(10)) {
-    if (NumGpus() < kRanks) GTEST_SKIP() << kRanks << " ranks on " << NumGpus() << " GPUs";
+    if (NumGpus() < kAdoptedRanks)
+      GTEST_SKIP() << kAdoptedRanks << " ranks on " << NumGpus() << " GPUs";
     node_.reset();
     absl::StatusOr<std::unique_ptr<Node>> node = Node::Adopt(
         devices, {.timeout = timeout, .on_failure = [this](const absl::Status&) { ++noticed_; }});
     ASSERT_OK(node.status());
     node_ = *std::move(node);
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kAdoptedRanks; ++rank) {
       for (GpuStream& stream : streams_[Index(rank)]) {
         if (stream != nullptr) continue;
         ASSERT_OK(OCTET_GPU(hipSetDevice(rank)));
@@ -84,7 +85,7 @@ class AdoptedNodeTest : public NodeTest {
 
   void MakeEp() {
     EpConfig config;
-    config.num_experts = kRanks;
+    config.num_experts = kAdoptedRanks;
     config.topk = 1;
     config.hidden = kHidden;
     config.max_tokens_per_rank = 2;
@@ -101,7 +102,8 @@ class AdoptedNodeTest : public NodeTest {
     OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(kBytes));
     OCTET_ASSIGN_OR_RETURN(mine.y, DeviceMemory::Allocate(kBytes));
     OCTET_ASSIGN_OR_RETURN(mine.ids, DeviceMemory::Allocate(sizeof(int32_t)));
-    OCTET_RETURN_IF_ERROR(ToDevice(mine.ids, std::vector<int32_t>{(rank.rank() + 1) % kRanks}));
+    OCTET_RETURN_IF_ERROR(
+        ToDevice(mine.ids, std::vector<int32_t>{(rank.rank() + 1) % kAdoptedRanks}));
     return ToDevice(mine.x, std::vector<uint16_t>(kHidden, BitsOf(rank.rank())));
   }
   static uint16_t BitsOf(int rank) {
@@ -134,9 +136,9 @@ class AdoptedNodeTest : public NodeTest {
 
   // Calls `body` for each rank on a new thread, on its stream number `which`.
   std::vector<absl::Status> CallAll(const Body& body, size_t which = 0) {
-    std::vector<absl::Status> statuses(kRanks);
+    std::vector<absl::Status> statuses(kAdoptedRanks);
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kAdoptedRanks; ++rank) {
       threads.emplace_back([this, rank, which, &body, &statuses] {
         statuses[Index(rank)] = node_->Call(rank, streams_[Index(rank)][which], body);
       });
@@ -148,8 +150,8 @@ class AdoptedNodeTest : public NodeTest {
   static size_t Index(int rank) { return static_cast<size_t>(rank); }
 
   std::unique_ptr<ExpertParallel> ep_;
-  std::array<Buffers, kRanks> buffers_;
-  std::array<std::array<GpuStream, 2>, kRanks> streams_ = {};
+  std::array<Buffers, kAdoptedRanks> buffers_;
+  std::array<std::array<GpuStream, 2>, kAdoptedRanks> streams_ = {};
   std::atomic<int> noticed_{0};
 };
 
@@ -189,7 +191,7 @@ TEST_F(AdoptedNodeTest, HandlesAreValuesThatOutliveACall) {
   if (IsSkipped()) return;
   MakeEp();
   ForgetResults();
-  std::array<DispatchHandle, kRanks> sent;
+  std::array<DispatchHandle, kAdoptedRanks> sent;
   EXPECT_THAT(CallAll([&](Rank& rank) -> absl::Status {
                 const Buffers& mine = buffers_[Index(rank.rank())];
                 OCTET_ASSIGN_OR_RETURN(sent[Index(rank.rank())],
@@ -199,7 +201,7 @@ TEST_F(AdoptedNodeTest, HandlesAreValuesThatOutliveACall) {
                 return absl::OkStatus();
               }),
               Each(Succeeds()));
-  const std::array<DispatchHandle, kRanks> copies = sent;
+  const std::array<DispatchHandle, kAdoptedRanks> copies = sent;
   EXPECT_THAT(CallAll([&](Rank& rank) -> absl::Status {
                 OCTET_ASSIGN_OR_RETURN(const Received received,
                                        ep_->DispatchReceive(rank, copies[Index(rank.rank())]));
@@ -214,7 +216,7 @@ TEST_F(AdoptedNodeTest, HandlesAreValuesThatOutliveACall) {
 TEST_F(AdoptedNodeTest, GraphsOnTheCallersStreams) {
   if (IsSkipped()) return;
   MakeEp();
-  std::array<std::unique_ptr<Graph>, kRanks> graphs;
+  std::array<std::unique_ptr<Graph>, kAdoptedRanks> graphs;
   EXPECT_THAT(CallAll([&](Rank& rank) -> absl::Status {
                 OCTET_ASSIGN_OR_RETURN(Graph graph,
                                        Graph::Capture(rank, [&] { return Step(rank); }));
@@ -233,7 +235,7 @@ TEST_F(AdoptedNodeTest, GraphsOnTheCallersStreams) {
 TEST_F(AdoptedNodeTest, TheRanksAreTheDevicesThatAreNamed) {
   if (IsSkipped()) return;
   Adopt({2, 0, 1});
-  std::vector<int> devices(kRanks);
+  std::vector<int> devices(kAdoptedRanks);
   EXPECT_OK(node_->Run([&](Rank& rank) {
     devices[Index(rank.rank())] = rank.device();
     return absl::OkStatus();
@@ -255,7 +257,7 @@ TEST_F(AdoptedNodeTest, DevicesThatThereAreNotAreRefused) {
 TEST_F(AdoptedNodeTest, CallsThatCannotBeMadeAreRefused) {
   if (IsSkipped()) return;
   const Body nothing = [](Rank&) { return absl::OkStatus(); };
-  EXPECT_THAT(node_->Call(kRanks, nullptr, nothing),
+  EXPECT_THAT(node_->Call(kAdoptedRanks, nullptr, nothing),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank 3 is none")));
   EXPECT_OK(node_->Call(0, streams_[0][0], [&](Rank&) {
     EXPECT_THAT(node_->Call(1, streams_[1][0], nothing),
@@ -308,7 +310,7 @@ TEST_F(AdoptedNodeTest, AnErrorOfOneRankReleasesTheOthers) {
     if (rank.rank() == 1) return absl::DataLossError("my own error");
     return Step(rank);
   });
-  EXPECT_THAT(statuses, SizeIs(kRanks));
+  EXPECT_THAT(statuses, SizeIs(kAdoptedRanks));
   EXPECT_THAT(statuses, Each(Not(Succeeds())));
   EXPECT_EQ(noticed_, 1);
   EXPECT_THAT(node_->Settle(),
@@ -342,7 +344,7 @@ TEST_F(AdoptedNodeTest, WhatAKernelRefusesIsReportedByALaterCall) {
   MakeEp();
   ASSERT_OK(node_->Run([&](Rank& rank) {
     if (rank.rank() != 0) return absl::OkStatus();
-    return ToDevice(buffers_[0].ids, std::vector<int32_t>{kRanks + 4});
+    return ToDevice(buffers_[0].ids, std::vector<int32_t>{kAdoptedRanks + 4});
   }));
   EXPECT_THAT(CallAll([&](Rank& rank) { return Step(rank); }), Each(Succeeds()));
   EXPECT_THAT(CallAll([&](Rank& rank) -> absl::Status {

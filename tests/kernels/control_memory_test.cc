@@ -25,7 +25,7 @@
 namespace octet {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kControlRanks = 2;
 
 struct State {
   std::array<device::CallEpoch, 2> epochs;
@@ -34,7 +34,7 @@ struct State {
 
 ControlNeeds Needs() {
   CallLayout layout = {};
-  layout.num_ranks = kRanks;
+  layout.num_ranks = kControlRanks;
   layout.num_counts = 3;
   HeapPieces heap;
   PlaceCounts(heap, layout);
@@ -71,17 +71,17 @@ class ControlMemoryTest : public NodeTest {
     return control_.CopiedWords(flags, {.rank = 0, .peer = peer, .epoch = epoch}).back();
   }
 
-  ControlMemory control_{kRanks};
+  ControlMemory control_{kControlRanks};
   std::optional<NodeMemory> memory_;
 };
 
 TEST_F(ControlMemoryTest, ResetMakesTheEpochTheNextOne) {
-  MakeNode(kRanks);
+  MakeNode(kControlRanks);
   if (IsSkipped()) return;
   Make(Needs());
   constexpr uint64_t kEpoch = 1234;
   ASSERT_OK(node_->Run([&](Rank& rank) { return DirtyAndReset(rank, kEpoch); }));
-  for (int peer = 0; peer < kRanks; ++peer) {
+  for (int peer = 0; peer < kControlRanks; ++peer) {
     EXPECT_EQ(Word(FlagKind::kDispatchCredit, peer), kEpoch - 1);
     EXPECT_EQ(Word(FlagKind::kCombineCredit, peer), kEpoch - 1);
     for (const uint64_t epoch : {kEpoch, kEpoch + 1}) {
@@ -99,7 +99,7 @@ TEST_F(ControlMemoryTest, ResetMakesTheEpochTheNextOne) {
 }
 
 TEST_F(ControlMemoryTest, DispatchCreditsMayHoldALayout) {
-  MakeNode(kRanks);
+  MakeNode(kControlRanks);
   if (IsSkipped()) return;
   ControlNeeds needs = Needs();
   needs.layouts_in_credits = true;
@@ -110,9 +110,9 @@ TEST_F(ControlMemoryTest, DispatchCreditsMayHoldALayout) {
 }
 
 TEST_F(ControlMemoryTest, RanksAgreeOnEpochsThatNobodyHasUsed) {
-  MakeNode(kRanks);
+  MakeNode(kControlRanks);
   if (IsSkipped()) return;
-  std::array<std::array<uint64_t, 3>, kRanks> epochs = {};
+  std::array<std::array<uint64_t, 3>, kControlRanks> epochs = {};
   ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     for (uint64_t& epoch : epochs[static_cast<size_t>(rank.rank())]) {
       OCTET_ASSIGN_OR_RETURN(epoch, control_.AgreeOnEpoch(rank));
@@ -124,7 +124,7 @@ TEST_F(ControlMemoryTest, RanksAgreeOnEpochsThatNobodyHasUsed) {
 }
 
 TEST_F(ControlMemoryTest, TakesAPartOfTheCallersHeap) {
-  MakeNode(kRanks);
+  MakeNode(kControlRanks);
   if (IsSkipped()) return;
   const ControlNeeds needs = Needs();
   const HeapSize size = HeapSizeOf(needs.layout);
@@ -141,11 +141,11 @@ TEST_F(ControlMemoryTest, TakesAPartOfTheCallersHeap) {
     const device::PeerBases& part =
         kind == HeapMemory::kUncached ? control_.peers(1) : control_.cached_peers(1);
     EXPECT_EQ(part.rank, 1);
-    for (int peer = 0; peer < kRanks; ++peer) {
+    for (int peer = 0; peer < kControlRanks; ++peer) {
       EXPECT_EQ(part.base[peer], whole.base[peer] + SymmetricHeap::kAlignment);
     }
   }
-  EXPECT_EQ(ControlMemory(kRanks).TakeHeap(*node_, needs, heap->get()).code(),
+  EXPECT_EQ(ControlMemory(kControlRanks).TakeHeap(*node_, needs, heap->get()).code(),
             absl::StatusCode::kResourceExhausted)
       << "there is no room for a second one";
 }

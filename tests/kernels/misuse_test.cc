@@ -28,7 +28,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 2;
+constexpr int kMisuseRanks = 2;
 
 class MisuseTest : public ::testing::TestWithParam<Strategy> {
  protected:
@@ -46,16 +46,16 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
   void Make() {
     const absl::StatusOr<Topology> topology = DiscoverTopology();
     const int gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : 0;
-    if (kRanks > gpus) GTEST_SKIP() << kRanks << " ranks on " << gpus << " GPUs";
+    if (kMisuseRanks > gpus) GTEST_SKIP() << kMisuseRanks << " ranks on " << gpus << " GPUs";
     absl::StatusOr<std::unique_ptr<EpHarness>> harness =
-        EpHarness::Create(kRanks, Config(GetParam()));
+        EpHarness::Create(kMisuseRanks, Config(GetParam()));
     ASSERT_OK(harness.status());
     harness_ = *std::move(harness);
     ASSERT_OK(harness_->Upload(Random()));
   }
 
   StepInput Random() {
-    return RandomStep(rng_, harness_->ep().config(), std::vector<int>(kRanks, 4));
+    return RandomStep(rng_, harness_->ep().config(), std::vector<int>(kMisuseRanks, 4));
   }
   ExpertParallel& ep() { return harness_->ep(); }
   DispatchArgs args(const Rank& rank) const { return harness_->dispatch_args(rank.rank()); }
@@ -64,7 +64,7 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
   absl::Status Capture(ExpertParallel* of = nullptr) {
     if (of == nullptr) of = &ep();
     graphs_.clear();
-    graphs_.resize(kRanks);
+    graphs_.resize(kMisuseRanks);
     return harness_->node().Run([&](Rank& rank) -> absl::Status {
       const auto step = [&]() -> absl::Status {
         OCTET_ASSIGN_OR_RETURN(const Received received, of->Dispatch(rank, args(rank)));
@@ -120,7 +120,7 @@ TEST_P(MisuseTest, HandlesOfAnotherExpertParallelAreRefused) {
 TEST_P(MisuseTest, HandlesOfAnotherRankAreRefused) {
   Make();
   if (HasFatalFailure() || IsSkipped()) return;
-  std::vector<DispatchHandle> handles(kRanks);
+  std::vector<DispatchHandle> handles(kMisuseRanks);
   ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received mine, ep().Dispatch(rank, args(rank)));
     handles[static_cast<size_t>(rank.rank())] = mine.handle;
@@ -165,7 +165,7 @@ TEST_P(MisuseTest, WhatIsNotReceivedIsAnErrorOfThatRun) {
 TEST_P(MisuseTest, AGraphIsNotLaunchedBeforeWhatWasSentIsReceived) {
   Make();
   if (HasFatalFailure() || IsSkipped()) return;
-  std::vector<std::unique_ptr<Graph>> graphs(kRanks);
+  std::vector<std::unique_ptr<Graph>> graphs(kMisuseRanks);
   const auto step = [&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
     ScaledCombineArgs combine = harness_->combine_args(rank.rank());
@@ -311,7 +311,7 @@ TEST_P(MisuseTest, ArgumentsThatAreMissingAreNamed) {
     const ScaledCombineArgs right = harness_->combine_args(rank.rank());
     ScaledCombineArgs combine = right;
     combine.expert_out = nullptr;
-    const int rows = ep().config().expert_out_rows(kRanks);
+    const int rows = ep().config().expert_out_rows(kMisuseRanks);
     refused(ScaledCombine(ep(), rank, received.handle, combine), "expert_out",
             absl::StrCat(rows, " rows of 128 bytes"));
     combine.expert_out = received.x;
@@ -334,7 +334,7 @@ TEST_P(MisuseTest, AGraphOfAnotherRankIsNotLaunched) {
     return absl::OkStatus();
   }));
   // Not even if the ranks of another node have the same numbers and GPUs.
-  auto second = Node::Create({.num_ranks = kRanks});
+  auto second = Node::Create({.num_ranks = kMisuseRanks});
   ASSERT_OK(second.status());
   EXPECT_OK((*second)->Run([&](Rank& rank) -> absl::Status {
     EXPECT_THAT(Launch(rank), StatusIs(absl::StatusCode::kFailedPrecondition,

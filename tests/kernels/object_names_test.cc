@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-constexpr int kRanks = 2;
+constexpr int kNamedRanks = 2;
 
 class ObjectNamesTest : public NodeTest {
  protected:
@@ -99,7 +99,7 @@ class ObjectNamesTest : public NodeTest {
 };
 
 TEST_F(ObjectNamesTest, AnExpiredWaitNamesTheExpertParallel) {
-  MakeNode(kRanks, absl::Milliseconds(100));
+  MakeNode(kNamedRanks, absl::Milliseconds(100));
   if (IsSkipped()) return;
   const auto other = MakeEp("layer 6");
   const auto ep = MakeEp("layer 7 | gate");
@@ -115,7 +115,7 @@ TEST_F(ObjectNamesTest, AnExpiredWaitNamesTheExpertParallel) {
 }
 
 TEST_F(ObjectNamesTest, AnExpiredWaitNamesTheLayerThoughItSharesMemory) {
-  MakeNode(kRanks, absl::Milliseconds(100));
+  MakeNode(kNamedRanks, absl::Milliseconds(100));
   if (IsSkipped()) return;
   const auto first = MakeLayer("layer 0");
   ASSERT_OK(first.status());
@@ -129,7 +129,7 @@ TEST_F(ObjectNamesTest, AnExpiredWaitNamesTheLayerThoughItSharesMemory) {
 }
 
 TEST_F(ObjectNamesTest, RanksThatComeWithDifferentObjectsAreToldBoth) {
-  MakeNode(kRanks);
+  MakeNode(kNamedRanks);
   if (IsSkipped()) return;
   const auto first = MakeEp("layer 3");
   ASSERT_OK(first.status());
@@ -148,7 +148,7 @@ TEST_F(ObjectNamesTest, RanksThatComeWithDifferentObjectsAreToldBoth) {
 }
 
 TEST_F(ObjectNamesTest, ObjectsWithoutANameAreToldApart) {
-  MakeNode(kRanks);
+  MakeNode(kNamedRanks);
   if (IsSkipped()) return;
   const auto first = MakeEp("");
   ASSERT_OK(first.status());
@@ -163,7 +163,7 @@ TEST_F(ObjectNamesTest, ObjectsWithoutANameAreToldApart) {
 }
 
 TEST_F(ObjectNamesTest, LayersThatShareMemoryAreToldApart) {
-  MakeNode(kRanks);
+  MakeNode(kNamedRanks);
   if (IsSkipped()) return;
   const auto first = MakeLayer("layer 0");
   ASSERT_OK(first.status());
@@ -176,7 +176,7 @@ TEST_F(ObjectNamesTest, LayersThatShareMemoryAreToldApart) {
 }
 
 TEST_F(ObjectNamesTest, ABarrierThatExpiresNamesTheObject) {
-  MakeNode(kRanks, absl::Milliseconds(200));
+  MakeNode(kNamedRanks, absl::Milliseconds(200));
   if (IsSkipped()) return;
   const auto ep = MakeEp("layer 7");
   ASSERT_OK(ep.status());
@@ -197,7 +197,7 @@ TEST_F(ObjectNamesTest, ABarrierThatExpiresNamesTheObject) {
 }
 
 TEST_F(ObjectNamesTest, WhatIsOutstandingNamesTheObject) {
-  MakeNode(kRanks);
+  MakeNode(kNamedRanks);
   if (IsSkipped()) return;
   const auto ep = MakeEp("layer 7");
   ASSERT_OK(ep.status());

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-enum Tag : uint32_t { kLayout, kSend, kAwait, kCombineSend, kGemmWait, kMultiply };
+enum Tag : uint32_t { kLayout, kSend, kAwait, kSendBack, kGemmWait, kMultiply };
 
 const std::vector<TraceTag>& Tags() {
   constexpr TracePhase kGemm = {.name = "gemm"};
@@ -64,7 +64,7 @@ TEST(FusedTraceSummaryTest, TheDispatchBeforeACombineIsNotPartOfTheCall) {
   FusedTrace trace;
   trace.tags = Tags();
   trace.slices = {Slice(0, 0, kSend, 0, 10), Slice(0, 0, kMultiply, 40, 50),
-                  Slice(0, 1, kCombineSend, 45, 70)};
+                  Slice(0, 1, kSendBack, 45, 70)};
   trace.options.operation = FusedCall::kGemmCombine;
   const std::vector<TraceSlice> slices = SlicesOfCall(trace);
   ASSERT_THAT(slices, SizeIs(2));

@@ -77,7 +77,7 @@ RunResult Result() {
   return result;
 }
 
-Topology Machine() {
+Topology ReportedMachine() {
   Topology topology;
   topology.platform = "emulation";
   topology.gpus.resize(2);
@@ -106,7 +106,7 @@ TEST(Summary, RanksAndTotal) {
 TEST(RunTable, HasALineForEachRankAndAllInTwoTables) {
   RunResult result = Result();
   std::vector<std::vector<std::string>> rows;
-  const std::string table = RunTable(Machine(), result);
+  const std::string table = RunTable(ReportedMachine(), result);
   for (const absl::string_view line : absl::StrSplit(table, '\n')) {
     EXPECT_LE(line.size(), kTextWidth) << line;
     if (line.empty() || line[0] == '#') continue;
@@ -128,23 +128,24 @@ TEST(RunTable, HasALineForEachRankAndAllInTwoTables) {
 TEST(RunTable, OfEmulatedGpusSaysWhatItsTimesAreWorth) {
   const std::string note = "\n# emulated GPUs: times say nothing about the speed of real ones\n";
   const RunResult result = Result();
-  Topology real = Machine();
+  Topology real = ReportedMachine();
   real.platform = "nvidia";
-  EXPECT_THAT(RunTable(Machine(), result), HasSubstr(note));
+  EXPECT_THAT(RunTable(ReportedMachine(), result), HasSubstr(note));
   EXPECT_THAT(RunTable(real, result), Not(HasSubstr(note)));
-  EXPECT_THAT(WorkloadTable(Machine(), {&result, 1}), HasSubstr(note));
+  EXPECT_THAT(WorkloadTable(ReportedMachine(), {&result, 1}), HasSubstr(note));
   EXPECT_THAT(WorkloadTable(real, {&result, 1}), Not(HasSubstr(note)));
 }
 
 TEST(RunTable, SaysHowRowsTravelAndWhatHeapThatTakes) {
   RunResult result = Result();
   result.heap_bytes = 12'340'000;
-  EXPECT_THAT(RunTable(Machine(), result), HasSubstr("# symmetric heap on each GPU: 12.3 MB\n"));
-  EXPECT_THAT(RunTable(Machine(), result), Not(HasSubstr("pull")));
+  EXPECT_THAT(RunTable(ReportedMachine(), result),
+              HasSubstr("# symmetric heap on each GPU: 12.3 MB\n"));
+  EXPECT_THAT(RunTable(ReportedMachine(), result), Not(HasSubstr("pull")));
   result.config.combine_method = CombineMethod::kPull;
   result.config.tuning.row_copies = RowCopies::kBulk;
   result.config.high_throughput.host_totals = true;
-  EXPECT_THAT(RunTable(Machine(), result),
+  EXPECT_THAT(RunTable(ReportedMachine(), result),
               HasSubstr("\n# combine pull, row_copies bulk, host_totals\n"));
 }
 
@@ -155,12 +156,12 @@ TEST(RunTable, SaysWhatIsWrong) {
                                                .max_error = 0.5,
                                                .wrong_tokens = 1,
                                                .first = "rank 1: y is wrong"};
-  const std::string table = RunTable(Machine(), result);
+  const std::string table = RunTable(ReportedMachine(), result);
   EXPECT_THAT(table, HasSubstr("NO\n"));
   EXPECT_THAT(table, HasSubstr("# NOT all of 4 steps"));
   EXPECT_EQ(FirstDifference(result), "rank 1: y is wrong");
   result.options.check = false;
-  EXPECT_THAT(RunTable(Machine(), result), HasSubstr("Nothing was verified"));
+  EXPECT_THAT(RunTable(ReportedMachine(), result), HasSubstr("Nothing was verified"));
   EXPECT_EQ(FirstDifference(Result()), "");
 }
 
@@ -172,19 +173,20 @@ TEST(WorkloadTable, HasTheGeometricMean) {
     results[i].options.benchmark = true;
   }
   for (StepResult& step : results[2].steps) step.all_us *= 4;
-  const std::string table = WorkloadTable(Machine(), results);
+  const std::string table = WorkloadTable(ReportedMachine(), results);
   EXPECT_THAT(table, HasSubstr("medians: 600.0 us"));
   for (const absl::string_view line : absl::StrSplit(table, '\n')) {
     EXPECT_LE(line.size(), kTextWidth) << line;
   }
   results.resize(1);
-  EXPECT_THAT(WorkloadTable(Machine(), results), Not(HasSubstr("geometric")));
+  EXPECT_THAT(WorkloadTable(ReportedMachine(), results), Not(HasSubstr("geometric")));
 }
 
 TEST(RunJson, HasRealTypesAndAllSteps) {
   RunResult result = Result();
   result.steps[0].ranks[0].verification.max_error = std::numeric_limits<double>::infinity();
-  const nlohmann::json json = nlohmann::json::parse(RunJson(Machine(), {&result, 1}, nullptr));
+  const nlohmann::json json =
+      nlohmann::json::parse(RunJson(ReportedMachine(), {&result, 1}, nullptr));
   EXPECT_EQ(json["schema"], 1);
   EXPECT_EQ(json["platform"]["gpus"].size(), 2U);
   EXPECT_EQ(json["platform"]["gpus"][0]["name"], "some \"GPU\"");

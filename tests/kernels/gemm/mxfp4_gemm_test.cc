@@ -27,7 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kCodes = 16;
-constexpr size_t kScales = 256;
+constexpr size_t kMxScales = 256;
 
 // A weight as the specification has it, in float64, which holds them all.
 double WeightOf(size_t code, size_t scale) {
@@ -41,14 +41,14 @@ double WeightOf(size_t code, size_t scale) {
 // where code r of a row of b is, and 0 elsewhere. So the product has every code with every scale.
 GemmProblem EveryNumber() {
   GemmProblem p = MakeGemmProblem(
-      {.n = kScales, .k = static_cast<int>(kCodes) * kMxBlock, .format = GemmFormat::kMxfp4},
+      {.n = kMxScales, .k = static_cast<int>(kCodes) * kMxBlock, .format = GemmFormat::kMxfp4},
       {static_cast<int32_t>(kCodes)});
   const auto k = static_cast<size_t>(p.config.k);
   std::fill(p.a.begin(), p.a.end(), 0);
   std::fill(p.b.begin(), p.b.end(), 0);
-  const size_t scale_bytes = p.b_scales.size() / kScales;
+  const size_t scale_bytes = p.b_scales.size() / kMxScales;
   for (size_t code = 0; code < kCodes; ++code) {
-    for (size_t scale = 0; scale < kScales; ++scale) {
+    for (size_t scale = 0; scale < kMxScales; ++scale) {
       // Its place in its block differs, too.
       const size_t at = code * kMxBlock + scale % kMxBlock;
       p.b[(scale * k + at) / 2] |= static_cast<uint8_t>(code << (at % 2 * 4));
@@ -66,8 +66,8 @@ TEST_F(GroupedGemmTest, ComputesEveryMxfp4NumberExactly) {
     const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(p);
     ASSERT_OK(out.status());
     for (size_t code = 0; code < kCodes; ++code) {
-      for (size_t scale = 0; scale < kScales; ++scale) {
-        const float got = FloatFromBits(DType::kBFloat16, (*out)[code * kScales + scale]);
+      for (size_t scale = 0; scale < kMxScales; ++scale) {
+        const float got = FloatFromBits(DType::kBFloat16, (*out)[code * kMxScales + scale]);
         const double want = WeightOf(code, scale);
         // 0 in the row of `a` makes NaN of infinities in other blocks.
         const bool nan =

@@ -91,22 +91,22 @@ class MoeLayerCapacityTest : public MoeLayerTest {
   }
 };
 
-MoeLayerConfig Large() {
+MoeLayerConfig LargeLayer() {
   MoeLayerConfig config = Config();
   config.max_tokens_per_rank = 23;
   return config;
 }
 
-TEST_F(MoeLayerCapacityTest, PassesChangeNoBit) { ExpectSameBits({23, 14, 9}, Large()); }
+TEST_F(MoeLayerCapacityTest, PassesChangeNoBit) { ExpectSameBits({23, 14, 9}, LargeLayer()); }
 
 TEST_F(MoeLayerCapacityTest, RanksWithoutTokensAndOfFew) {
-  ExpectSameBits({0, 23, 1}, Large());
-  ExpectSameBits({23}, Large());
-  ExpectSameBits({0, 0}, Large());
+  ExpectSameBits({0, 23, 1}, LargeLayer());
+  ExpectSameBits({23}, LargeLayer());
+  ExpectSameBits({0, 0}, LargeLayer());
 }
 
 TEST_F(MoeLayerCapacityTest, SharedExpertsBesideAndOneToken) {
-  MoeLayerConfig config = Large();
+  MoeLayerConfig config = LargeLayer();
   config.dtype = DType::kFloat16;
   config.topk = 5;  // choices of a token are not aligned
   config.shared_intermediate = 40;
@@ -116,7 +116,7 @@ TEST_F(MoeLayerCapacityTest, SharedExpertsBesideAndOneToken) {
 }
 
 TEST_F(MoeLayerCapacityTest, Fp8Weights) {
-  MoeLayerConfig config = Large();
+  MoeLayerConfig config = LargeLayer();
   config.weights = GemmFormat::kFp8;
   config.hidden = 144;
   config.intermediate = 160;
@@ -125,14 +125,14 @@ TEST_F(MoeLayerCapacityTest, Fp8Weights) {
 
 TEST_F(MoeLayerCapacityTest, Fusions) {
   for (const Fusion fusion : {Fusion::kTiles, Fusion::kSerial, Fusion::kNone}) {
-    MoeLayerConfig config = Large();
+    MoeLayerConfig config = LargeLayer();
     config.fusion = fusion;
     ExpectSameBits({23, 14}, config);
   }
 }
 
 TEST_F(MoeLayerCapacityTest, ACapturedCallIsOnePass) {
-  MoeLayerConfig config = Large();
+  MoeLayerConfig config = LargeLayer();
   const std::vector<int> counts = {23, 14};
   const LayerTokens tokens = Tokens(counts, config, kSeed);
   config.strategy = Strategy::kHighThroughput;
@@ -165,7 +165,7 @@ TEST_F(MoeLayerCapacityTest, ACapturedCallIsOnePass) {
 }
 
 TEST_F(MoeLayerCapacityTest, TooLittleForAnyPassIsRefused) {
-  MoeLayerConfig config = Large();
+  MoeLayerConfig config = LargeLayer();
   const auto refused = [](const MoeLayerConfig& wrong, const std::string& words) {
     EXPECT_THAT(Validate(wrong, 2), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(words)));
   };

@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSeed = 7;
-constexpr int kTokens = 5;
+constexpr uint64_t kLoadSeed = 7;
+constexpr int kLoadTokens = 5;
 
 class MoeLayerLoadTest : public NodeTest {
  protected:
@@ -36,7 +36,7 @@ class MoeLayerLoadTest : public NodeTest {
     config.topk = 3;
     config.hidden = 64;
     config.intermediate = 48;
-    config.max_tokens_per_rank = kTokens;
+    config.max_tokens_per_rank = kLoadTokens;
     return config;
   }
 
@@ -49,7 +49,8 @@ class MoeLayerLoadTest : public NodeTest {
   }
 
   void ExpectCorrect(const RandomWeights& weights) {
-    const LayerTokens tokens = RandomTokens(kTokens, Config().hidden, 1, Config().dtype, kSeed);
+    const LayerTokens tokens =
+        RandomTokens(kLoadTokens, Config().hidden, 1, Config().dtype, kLoadSeed);
     LayerCalls calls(*node_, *layer_, tokens);
     ASSERT_OK(calls.Init());
     ASSERT_OK(calls.CallOnce());
@@ -65,7 +66,7 @@ class MoeLayerLoadTest : public NodeTest {
 TEST_F(MoeLayerLoadTest, NeedsNoThreadsBesideTheRanks) {
   Make();
   if (HasFatalFailure()) return;
-  const RandomWeights weights(Config(), false, kSeed);
+  const RandomWeights weights(Config(), false, kLoadSeed);
   {
     const NoMoreThreads no_more_threads;
     ASSERT_OK(layer_->Load(weights.weights()));
@@ -77,9 +78,9 @@ TEST_F(MoeLayerLoadTest, NeedsNoThreadsBesideTheRanks) {
 TEST_F(MoeLayerLoadTest, LeavesNoWeightsAfterAFailure) {
   Make();
   if (HasFatalFailure()) return;
-  const RandomWeights first(Config(), false, kSeed);
+  const RandomWeights first(Config(), false, kLoadSeed);
   ASSERT_OK(layer_->Load(first.weights()));
-  const RandomWeights second(Config(), false, kSeed + 1);
+  const RandomWeights second(Config(), false, kLoadSeed + 1);
   constexpr uint64_t kInTheMiddle = 3;
   emulation::InjectError({.call = kInTheMiddle, .name = "hipMemcpy", .error = hipErrorOutOfMemory});
   const absl::Status failed = layer_->Load(second.weights());
@@ -96,7 +97,7 @@ TEST_F(MoeLayerLoadTest, LeavesNoWeightsAfterAFailure) {
 TEST_F(MoeLayerLoadTest, KeepsTheWeightsIfItIsRefused) {
   Make();
   if (HasFatalFailure()) return;
-  const RandomWeights weights(Config(), false, kSeed);
+  const RandomWeights weights(Config(), false, kLoadSeed);
   ASSERT_OK(layer_->Load(weights.weights()));
   MoeLayerWeights wrong = weights.weights();
   wrong.experts.pop_back();

@@ -20,7 +20,7 @@
 namespace octet {
 namespace {
 
-constexpr int kExperts = 70;  // more than the threads of the block
+constexpr int kCountedExperts = 70;  // more than the threads of the block
 
 template <typename T>
 DeviceMemory Zeros(size_t n) {
@@ -47,18 +47,18 @@ class LoadCountersTest : public testing::TestWithParam<int> {
     int devices = 0;
     if (hipGetDeviceCount(&devices) != hipSuccess || devices == 0) GTEST_SKIP() << "no GPU";
     const size_t slots = std::bit_ceil(static_cast<size_t>(GetParam()) + 1);
-    totals_ = Zeros<uint64_t>(kExperts);
-    num_entries_ = slots * kExperts;
+    totals_ = Zeros<uint64_t>(kCountedExperts);
+    num_entries_ = slots * kCountedExperts;
     of_calls_ = Zeros<uint64_t>(num_entries_);
-    rows_ = Zeros<int32_t>(kExperts);
+    rows_ = Zeros<int32_t>(kCountedExperts);
     ASSERT_EQ(hipStreamCreateWithFlags(&reader_, hipStreamNonBlocking), hipSuccess);
     void* pinned = nullptr;
-    ASSERT_EQ(hipHostMalloc(&pinned, 2 * kExperts * sizeof(uint64_t), 0), hipSuccess);
+    ASSERT_EQ(hipHostMalloc(&pinned, 2 * kCountedExperts * sizeof(uint64_t), 0), hipSuccess);
     read_ = static_cast<uint64_t*>(pinned);
     params_ = {.counters = {.totals = totals_.as<uint64_t>(),
                             .calls = of_calls_.as<uint64_t>(),
                             .locals = nullptr,
-                            .num_counters = kExperts,
+                            .num_counters = kCountedExperts,
                             .window = GetParam(),
                             .slots = static_cast<int>(slots)},
                .epoch = 0,
@@ -96,7 +96,7 @@ TEST_P(LoadCountersTest, CountCallsOfWhichSomeAreLeftOut) {
     const uint64_t seed = 20261127 + first;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    ASSERT_EQ(hipMemset(totals_.as<void>(), 0, kExperts * sizeof(uint64_t)), hipSuccess);
+    ASSERT_EQ(hipMemset(totals_.as<void>(), 0, kCountedExperts * sizeof(uint64_t)), hipSuccess);
     ASSERT_EQ(hipMemset(of_calls_.as<void>(), 0, num_entries_ * sizeof(uint64_t)), hipSuccess);
     Calls calls;
     for (int i = 0; i < 100; ++i) {
@@ -104,16 +104,16 @@ TEST_P(LoadCountersTest, CountCallsOfWhichSomeAreLeftOut) {
       params_.epoch += random() % 8 < 7 ? 1 : 2 + random() % 12;
       if (static_cast<uint32_t>(params_.epoch) == 0) ++params_.epoch;
       std::vector<int32_t>& call = calls[params_.epoch];
-      call.resize(kExperts);
+      call.resize(kCountedExperts);
       for (int32_t& n : call) n = static_cast<int32_t>(random() % 100);
       SetRows(call);
       ASSERT_EQ(LaunchCountCall(params_, nullptr), hipSuccess);
       ASSERT_EQ(hipStreamSynchronize(nullptr), hipSuccess);
       Read();
       const uint64_t begin = params_.epoch < window() ? 0 : params_.epoch + 1 - window();
-      for (size_t e = 0; e < kExperts; ++e) {
+      for (size_t e = 0; e < kCountedExperts; ++e) {
         ASSERT_EQ(read_[e], Sum(calls, e, 0)) << "expert " << e << ", epoch " << params_.epoch;
-        ASSERT_EQ(read_[kExperts + e], Sum(calls, e, begin))
+        ASSERT_EQ(read_[kCountedExperts + e], Sum(calls, e, begin))
             << "expert " << e << ", epoch " << params_.epoch;
       }
     }
@@ -121,30 +121,31 @@ TEST_P(LoadCountersTest, CountCallsOfWhichSomeAreLeftOut) {
 }
 
 TEST_P(LoadCountersTest, CountByTheTableOfExperts) {
-  const DeviceMemory locals = Zeros<int32_t>(kExperts);
-  std::vector<int32_t> of_experts(kExperts, -1);
-  for (size_t e = 0; e < kExperts; e += 3) of_experts[e] = static_cast<int32_t>(kExperts - 1 - e);
-  ASSERT_EQ(hipMemcpy(locals.as<void>(), of_experts.data(), kExperts * sizeof(int32_t),
+  const DeviceMemory locals = Zeros<int32_t>(kCountedExperts);
+  std::vector<int32_t> of_experts(kCountedExperts, -1);
+  for (size_t e = 0; e < kCountedExperts; e += 3)
+    of_experts[e] = static_cast<int32_t>(kCountedExperts - 1 - e);
+  ASSERT_EQ(hipMemcpy(locals.as<void>(), of_experts.data(), kCountedExperts * sizeof(int32_t),
                       hipMemcpyHostToDevice),
             hipSuccess);
   params_.counters.locals = locals.as<int32_t>();
-  std::vector<int32_t> rows(kExperts);
+  std::vector<int32_t> rows(kCountedExperts);
   std::iota(rows.begin(), rows.end(), 5);
   SetRows(rows);
   params_.epoch = 1;
   ASSERT_EQ(LaunchCountCall(params_, nullptr), hipSuccess);
   ASSERT_EQ(hipStreamSynchronize(nullptr), hipSuccess);
   Read();
-  for (size_t e = 0; e < kExperts; ++e) {
+  for (size_t e = 0; e < kCountedExperts; ++e) {
     const uint64_t want = of_experts[e] < 0 ? 0 : static_cast<uint64_t>(of_experts[e]) + 5;
     EXPECT_EQ(read_[e], want);
-    EXPECT_EQ(read_[kExperts + e], want);
+    EXPECT_EQ(read_[kCountedExperts + e], want);
   }
 }
 
 // A window that moves while it is read is one of a moment: each call brings as many rows.
 TEST_P(LoadCountersTest, AreReadBesideCalls) {
-  SetRows(std::vector<int32_t>(kExperts, 11));
+  SetRows(std::vector<int32_t>(kCountedExperts, 11));
   hipStream_t calls = nullptr;
   ASSERT_EQ(hipStreamCreateWithFlags(&calls, hipStreamNonBlocking), hipSuccess);
   ASSERT_EQ(hipStreamSynchronize(nullptr), hipSuccess);
@@ -160,10 +161,10 @@ TEST_P(LoadCountersTest, AreReadBesideCalls) {
       ASSERT_EQ(LaunchCountCall(params_, calls), hipSuccess);
     }
     Read();
-    for (size_t e = 0; e < kExperts; ++e) {
+    for (size_t e = 0; e < kCountedExperts; ++e) {
       ASSERT_EQ(read_[e] % 11, 0U);
       ASSERT_LE(read_[e], 11 * params_.epoch);
-      ASSERT_EQ(read_[kExperts + e], 11 * window());
+      ASSERT_EQ(read_[kCountedExperts + e], 11 * window());
     }
     ASSERT_GE(read_[0], last);
     last = read_[0];

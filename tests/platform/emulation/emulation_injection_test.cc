@@ -30,7 +30,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int kRanks = 2;
+constexpr int kInjectedRanks = 2;
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 // Nobody waits for the deadline of somebody else's error.
 constexpr absl::Duration kSoon = absl::Seconds(10);
@@ -65,17 +65,17 @@ class InjectionTest : public NodeTest {
  protected:
   InjectionTest() {
     emulation::Config config = emulation::CurrentConfig();
-    config.devices = kRanks;
+    config.devices = kInjectedRanks;
     emulation::Reconfigure(config);
   }
   ~InjectionTest() override { emulation::EndInjection(); }
 
   static StepInput Input(int seed) {
     std::mt19937_64 rng(static_cast<uint64_t>(seed));
-    return RandomStep(rng, SmallConfig(), std::vector<int>(kRanks, 3));
+    return RandomStep(rng, SmallConfig(), std::vector<int>(kInjectedRanks, 3));
   }
   static absl::StatusOr<std::unique_ptr<EpHarness>> MakeHarness() {
-    return EpHarness::Create(kRanks, SmallConfig(), {.timeout = kTimeout});
+    return EpHarness::Create(kInjectedRanks, SmallConfig(), {.timeout = kTimeout});
   }
 
   // Lets the first, second, ... call of `operation` fail until it makes no more of them. With
@@ -135,7 +135,8 @@ TEST_F(InjectionTest, MakingANode) {
   Sweep(
       -1,
       [&] {
-        auto node = Node::Create({.num_ranks = kRanks, .timeout = kTimeout, .on_failure = nullptr});
+        auto node =
+            Node::Create({.num_ranks = kInjectedRanks, .timeout = kTimeout, .on_failure = nullptr});
         const absl::Status status = node.status();
         if (status.ok()) made = *std::move(node);
         return status;
@@ -149,14 +150,14 @@ TEST_F(InjectionTest, MakingANode) {
         }
         made.reset();
         EXPECT_EQ(UsedBytes(), before);
-        MakeNode(kRanks);
+        MakeNode(kInjectedRanks);
         EXPECT_OK(node_->Run([](Rank& rank) { return rank.Barrier(); }));
         node_.reset();
       });
 }
 
 TEST_F(InjectionTest, MakingAnExpertParallel) {
-  MakeNode(kRanks, kTimeout);
+  MakeNode(kInjectedRanks, kTimeout);
   const size_t before = UsedBytes();
   std::unique_ptr<ExpertParallel> made;
   Sweep(
@@ -207,7 +208,7 @@ TEST_F(InjectionTest, AStep) {
   ASSERT_OK(harness.status());
   const StepInput input = Input(1);
   const size_t before = UsedBytes();
-  for (int device = 0; device < kRanks; ++device) {
+  for (int device = 0; device < kInjectedRanks; ++device) {
     Sweep(
         device, [&] { return (*harness)->Step(input, {Form::kFused, Form::kSplit}); },
         [&](const absl::Status& status, const std::string&) {
@@ -224,7 +225,7 @@ TEST_F(InjectionTest, AStep) {
 TEST_F(InjectionTest, Recovery) {
   const size_t before = UsedBytes();
   int broken = 0;
-  for (int device = 0; device < kRanks; ++device) {
+  for (int device = 0; device < kInjectedRanks; ++device) {
     std::unique_ptr<EpHarness> harness;
     absl::Status failed;
     const auto fail_once = [&] {
@@ -260,7 +261,7 @@ TEST_F(InjectionTest, Recovery) {
     harness.reset();
     EXPECT_EQ(UsedBytes(), before);
   }
-  EXPECT_GT(broken, kRanks) << "recovery was not reached";
+  EXPECT_GT(broken, kInjectedRanks) << "recovery was not reached";
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int kRanks = 2;
+constexpr int kMisuseRanks = 2;
 
 class MisuseTest : public ::testing::TestWithParam<Strategy> {
  protected:
@@ -47,11 +47,11 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
     config.topk = 2;
     config.hidden = 64;
     config.max_tokens_per_rank = 4;
-    auto harness = EpHarness::Create(kRanks, config);
+    auto harness = EpHarness::Create(kMisuseRanks, config);
     ASSERT_OK(harness.status());
     harness_ = *std::move(harness);
     std::mt19937_64 rng(1);
-    input_ = RandomStep(rng, config, std::vector<int>(kRanks, 3));
+    input_ = RandomStep(rng, config, std::vector<int>(kMisuseRanks, 3));
     ASSERT_OK(harness_->Upload(input_));
   }
 
@@ -120,8 +120,8 @@ std::vector<WaitingCall> WaitingCalls(const PinnedMemory& pinned, const DeviceMe
 }
 
 TEST_P(MisuseTest, CallsThatCanWaitForADeviceWhileKernelsWaitFailTheRun) {
-  auto pinned = PinnedMemory::Allocate(kRanks * kBytesPerRank);
-  auto on_device = DeviceMemory::Allocate(kRanks * kBytesPerRank);
+  auto pinned = PinnedMemory::Allocate(kMisuseRanks * kBytesPerRank);
+  auto on_device = DeviceMemory::Allocate(kMisuseRanks * kBytesPerRank);
   ASSERT_OK(pinned.status());
   ASSERT_OK(on_device.status());
   for (const WaitingCall& call : WaitingCalls(*pinned, *on_device)) {
@@ -141,8 +141,8 @@ TEST_P(MisuseTest, CallsThatCanWaitForADeviceWhileKernelsWaitFailTheRun) {
 }
 
 TEST_P(MisuseTest, TheSameCallsAreFineBeforeTheLaunchAndAfterSynchronize) {
-  auto pinned = PinnedMemory::Allocate(kRanks * kBytesPerRank);
-  auto on_device = DeviceMemory::Allocate(kRanks * kBytesPerRank);
+  auto pinned = PinnedMemory::Allocate(kMisuseRanks * kBytesPerRank);
+  auto on_device = DeviceMemory::Allocate(kMisuseRanks * kBytesPerRank);
   ASSERT_OK(pinned.status());
   ASSERT_OK(on_device.status());
   const auto calls = WaitingCalls(*pinned, *on_device);
@@ -219,7 +219,7 @@ TEST_P(MisuseTest, ArgumentsElsewhereThanOnTheRanksOwnGpuAreRefused) {
 // Emulated memory knows its size, so that what would end in an illegal access has a name, and does
 // not begin.
 TEST_P(MisuseTest, ArgumentsThatAreTooSmallAreRefusedByNameAndSize) {
-  std::vector<DeviceMemory> memory(kRanks);
+  std::vector<DeviceMemory> memory(kMisuseRanks);
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     DeviceMemory& small = memory[static_cast<size_t>(rank.rank())];
     OCTET_ASSIGN_OR_RETURN(small, DeviceMemory::Allocate(16));
@@ -254,7 +254,7 @@ TEST_P(MisuseTest, ArgumentsThatAreTooSmallAreRefusedByNameAndSize) {
 
 // A graph that is destroyed stays as long as its last launch runs.
 TEST_P(MisuseTest, AGraphMayBeDestroyedWhileItRuns) {
-  std::vector<std::unique_ptr<Graph>> graphs(kRanks);
+  std::vector<std::unique_ptr<Graph>> graphs(kMisuseRanks);
   const auto step = [&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, Dispatch(rank));
     ScaledCombineArgs args = harness_->combine_args(rank.rank());

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLongCall = absl::Seconds(4);
 
-bool Forever() { return true; }
+bool AlwaysGoOn() { return true; }
 
 // What the library has been called for.
 struct Calls {
@@ -85,7 +85,7 @@ class NcclCommunicatorTest : public ::testing::Test {
     TheCalls().abort_waits = false;
   }
   absl::Status Connect(NcclCommunicator& communicator) {
-    return communicator.Connect({.num_nodes = 2, .node = 0, .id = {}}, Forever);
+    return communicator.Connect({.num_nodes = 2, .node = 0, .id = {}}, AlwaysGoOn);
   }
 
   // Threads that are left behind may use it.
