@@ -221,10 +221,10 @@ class RowsGemm {
     const int slot = static_cast<int>(round % kUnitSlots);
     const uint32_t parity = round / kUnitSlots & 1;
     const ToldUnit stuck = {{ToldUnit::kStuck}};
-    ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
     if (at.rank == 0) {
       const bool found = walk.Find(unit);
       if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return stuck;
+      ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
 #pragma unroll 1
       for (int block = kClusterBlocks - 1;; --block) {
         ToldUnit told = {{ToldUnit::kNone}, walk.SameRows(), unit};
@@ -233,6 +233,7 @@ class RowsGemm {
         if (block == 0) return told;
       }
     }
+    ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
     if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return stuck;
     const ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
     ArriveAt(at.UnitEmpty(slot), 0);
