@@ -37,6 +37,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("runtime", "kernels", "tools", "tests", "bench", "docs")
 KEPT_DAYS = 30
+MOST_AT_ONCE = 8  # sources that one process checks
 # clang-tidy fills hundreds of megabytes: faults of small pages would be a fifth of its time.
 MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"
           "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=1073741824")
@@ -172,14 +173,25 @@ class Linter:
         name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         return name, [*paths, *configured]
 
-    def check(self, source):
-        """(exit code, what clang-tidy says) of one source."""
+    def tidy_says(self, sources):
+        """(exit code, what clang-tidy says) of some sources."""
         environment = {"GLIBC_TUNABLES": MALLOC, **os.environ}
-        done = subprocess.run([self.tidy, "-quiet", "-p", str(self.build), source], text=True,
+        done = subprocess.run([self.tidy, "-quiet", "-p", str(self.build), *sources], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
                               check=False)
         # Otherwise standard error counts the warnings that nobody wants to see.
         return done.returncode, done.stdout + (done.stderr if done.returncode else "")
+
+    def check(self, sources):
+        """(source, exit code, what clang-tidy says) of each source.
+
+        One process reads headers and asks for memory once for all. Where it says anything, each
+        source is asked about by itself.
+        """
+        code, said = self.tidy_says(sources)
+        if len(sources) > 1 and (code or said):
+            return [(source, *self.tidy_says([source])) for source in sources]
+        return [(source, code, said) for source in sources]
 
     def forget_old_stamps(self):
         for stamp in self.stamps.iterdir():
@@ -198,22 +210,24 @@ class Linter:
                 stamp.touch()
             else:
                 unchecked.append(source)
-        failed = 0
+        failed = number = 0
+        size = max(1, min(MOST_AT_ONCE, len(unchecked) // (2 * self.jobs)))
+        groups = [unchecked[first:first + size] for first in range(0, len(unchecked), size)]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            running = {pool.submit(self.check, source): source for source in unchecked}
-            for number, done in enumerate(concurrent.futures.as_completed(running), start=1):
-                source = running[done]
-                code, said = done.result()
-                print(f"[{number}/{len(unchecked)}, {time.monotonic() - begin:.0f}s] "
-                      f"{os.path.relpath(source, ROOT)}", file=sys.stderr)
-                if said:
-                    print(said, flush=True)
-                failed += code != 0
-                # What was edited meanwhile is not what was checked.
-                if code == 0 and not said and keys.get(source):
-                    name, paths = keys[source]
-                    if self.files.unchanged(paths):
-                        (self.stamps / name).touch()
+            running = [pool.submit(self.check, group) for group in groups]
+            for done in concurrent.futures.as_completed(running):
+                for source, code, said in done.result():
+                    number += 1
+                    print(f"[{number}/{len(unchecked)}, {time.monotonic() - begin:.0f}s] "
+                          f"{os.path.relpath(source, ROOT)}", file=sys.stderr)
+                    if said:
+                        print(said, flush=True)
+                    failed += code != 0
+                    # What was edited meanwhile is not what was checked.
+                    if code == 0 and not said and keys.get(source):
+                        name, paths = keys[source]
+                        if self.files.unchanged(paths):
+                            (self.stamps / name).touch()
         self.forget_old_stamps()
         print(f"lint.py: {len(unchecked)} files checked, {failed} failed; "
               f"{len(sources) - len(unchecked)} had stamps; {time.monotonic() - begin:.0f} s",

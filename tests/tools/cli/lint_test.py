@@ -62,12 +62,12 @@ class LintTest(unittest.TestCase):
         self.precompile(tree)
         return tree
 
-    def write_commands(self, tree, *flags):
+    def write_commands(self, tree, *flags, sources=("a.cc", "sub/c.cc", "d.cc")):
         build = tree / "build" / "emulation"
         compiler = ["clang++-22", f"-I{tree}/early", f"-I{tree}/include", *flags]
         pch = str(build / "pch.h.pch")
         commands = [([*compiler, "-x", "c++-header", "-o", "pch.h.pch", "-c"], "pch.h")]
-        for source in ("a.cc", "sub/c.cc", "d.cc"):
+        for source in sources:
             used = ["-Xclang", "-include-pch", "-Xclang", pch] if source == "d.cc" else []
             commands.append(([*compiler, *used, "-o", source + ".o", "-c"],
                              f"{tree}/tools/{source}"))
@@ -186,6 +186,27 @@ class LintTest(unittest.TestCase):
         self.write("tools/a.cc", "This is no C++.\n")
         for _ in range(2):
             self.assert_checked(["a.cc"], code=1)
+
+    def test_sources_that_one_process_checks(self):
+        """What one of them says is said of that one alone."""
+        good = [f"many/good{number}.cc" for number in range(6)]
+        for file in good:
+            self.write(f"tools/{file}", '#include "../b.h"\n')
+        self.write("tools/many/bad0.cc", "int* Bad() { return 0; }\n")
+        self.write("tools/many/bad9.cc", '#include "bad9.h"\n')
+        self.write("tools/many/bad9.h", "inline int* bad_name() { return nullptr; }\n")
+        bad = ["many/bad0.cc", "many/bad9.cc"]
+        self.write_commands(self.tree, sources=["a.cc", "sub/c.cc", *bad, *good])
+        self.write_tool(f'echo "$@" >>{self.folder}/calls\n{REAL}')
+        said = self.assert_checked(["a.cc", "sub/c.cc", *bad, *good], code=1)
+        self.assertIn("modernize-use-nullptr", said)
+        self.assertIn("bad_name", said)
+        self.assertIn("10 files checked, 2 failed; 0 had stamps", said)
+        calls = [sum(word.endswith(".cc") for word in line.split())
+                 for line in (self.folder / "calls").read_text().splitlines()]
+        self.assertEqual(calls.count(5), 2)
+        self.assertGreater(calls.count(1), 0)
+        self.assert_checked(bad, code=1)
 
     def test_another_checkout(self):
         self.stamp_all()
