@@ -5,7 +5,8 @@
 // warpgroups multiply 64 rows each. The blocks of a cluster take a unit of two tiles: two row tiles
 // share the weights, of which each block loads one half for both; two column tiles share the rows
 // likewise. Units come from a counter in global memory: the loading thread of block 0 takes the
-// next one while the last stages of the current one are under way, and tells both blocks.
+// next one while the last stages of the current one are under way, finds its tiles, and tells all
+// warps of both blocks.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 
