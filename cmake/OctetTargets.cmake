@@ -295,7 +295,8 @@ endfunction()
 # octet_add_mpi_test(<name> <source>... NODES <number>... [any of octet_add_test but SHARDS, WAVES]):
 # a test that runs by itself, as one node, and under mpirun as several: <name>.<number>; under the
 # sanitizers as three at most, since a fourth only makes it slower. The settings are Open MPI's: more
-# processes than cores, none bound to cores, and no look at networks that one machine does not need.
+# processes than cores, none bound to cores, and no look at networks that one machine does not need,
+# nor at its caches and buses.
 function(octet_add_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER" "NODES;DEPS;ENV")
   # Open MPI keeps memory until the process ends, much of it allocated by libraries that it has
@@ -307,7 +308,8 @@ function(octet_add_mpi_test name)
                  OCTET_TEST_ENVIRONMENT "${OCTET_TEST_ENVIRONMENT}")
   list(APPEND arg_ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
        OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-       OMPI_MCA_mpi_yield_when_idle=0 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader)
+       OMPI_MCA_mpi_yield_when_idle=0 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
+       HWLOC_COMPONENTS=no_os,stop HWLOC_PLUGINS_PATH=/dev/null)
   octet_add_test(${name} ALONE ${arg_UNPARSED_ARGUMENTS} DEPS ${arg_DEPS} mpi_environment octet_net MPI::MPI_CXX
                  LABELS sanitize mpi TIMEOUT ${arg_TIMEOUT} COST ${arg_COST} ENV ${arg_ENV}
                  SANITIZE_FILTER ${arg_SANITIZE_FILTER})
