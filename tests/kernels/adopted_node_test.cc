@@ -66,8 +66,9 @@ class AdoptedNodeTest : public NodeTest {
   }
 
   void Adopt(const std::vector<int>& devices, absl::Duration timeout = absl::Seconds(10)) {
-    if (NumGpus() < kAdoptedRanks)
+    if (NumGpus() < kAdoptedRanks) {
       GTEST_SKIP() << kAdoptedRanks << " ranks on " << NumGpus() << " GPUs";
+    }
     node_.reset();
     absl::StatusOr<std::unique_ptr<Node>> node = Node::Adopt(
         devices, {.timeout = timeout, .on_failure = [this](const absl::Status&) { ++noticed_; }});

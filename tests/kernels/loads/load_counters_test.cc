@@ -123,8 +123,9 @@ TEST_P(LoadCountersTest, CountCallsOfWhichSomeAreLeftOut) {
 TEST_P(LoadCountersTest, CountByTheTableOfExperts) {
   const DeviceMemory locals = Zeros<int32_t>(kCountedExperts);
   std::vector<int32_t> of_experts(kCountedExperts, -1);
-  for (size_t e = 0; e < kCountedExperts; e += 3)
+  for (size_t e = 0; e < kCountedExperts; e += 3) {
     of_experts[e] = static_cast<int32_t>(kCountedExperts - 1 - e);
+  }
   ASSERT_EQ(hipMemcpy(locals.as<void>(), of_experts.data(), kCountedExperts * sizeof(int32_t),
                       hipMemcpyHostToDevice),
             hipSuccess);
