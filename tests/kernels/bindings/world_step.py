@@ -5,6 +5,8 @@
 Prints what world_step.c prints.
 """
 
+import sys
+
 from python_step import EXPERTS, HIDDEN, RANKS, TOKENS, TOPK, Step
 
 import numpy as np
@@ -12,6 +14,13 @@ import numpy as np
 import octet
 
 LOCAL_RANKS = RANKS // 2
+
+
+def say(line):
+    """Prints the line at once: print() without a buffer writes its end later, and so another process
+    can come between."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main():
@@ -44,11 +53,11 @@ def main():
                 np.testing.assert_allclose(y.numpy(), want[first + local], rtol=0.01, atol=0.02)
 
         check()
-        print(f"process {world.node_index} of {world.num_nodes}: y is x", flush=True)
+        say(f"process {world.node_index} of {world.num_nodes}: y is x")
         try:
             world.run(fail)
         except octet.Error as error:
-            print(f"process {world.node_index}: {error}", flush=True)
+            say(f"process {world.node_index}: {error}")
         else:
             raise AssertionError("a rank has failed, and the run has not")
         check()
