@@ -213,7 +213,7 @@ __device__ __forceinline__ void StoreWordTo(uint32_t to, uint32_t value, uint32_
       : "memory");
 }
 // The same with four words.
-__device__ __forceinline__ void StoreWordsTo(uint32_t to, int4 words, uint32_t barrier,
+__device__ __forceinline__ void StoreWordsTo(uint32_t to, uint4 words, uint32_t barrier,
                                              uint32_t block) {
   asm volatile(
       "{.reg .b32 address, remote;\n"
@@ -241,9 +241,9 @@ __device__ __forceinline__ uint32_t LoadWord(uint32_t from) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
 }
-__device__ __forceinline__ int4 LoadWords(uint32_t from) {
-  int4 v;
-  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
+__device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(from)
                : "memory");

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "gemm/async.h"
 #include "octet/fp4_format.h"
 
 namespace octet::device::internal {
@@ -77,14 +78,6 @@ inline constexpr int kMxfp4RowBytes = 64;
 inline constexpr int kMxfp4Blocks = 4;
 inline constexpr int kMxfp4ScaleBytes = 16;  // of a row, copied for a stage
 
-__device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
 __device__ __forceinline__ void StoreShared16(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)

@@ -74,12 +74,7 @@ __device__ __forceinline__ void StoreFloats(const GemmOperands& p, int row, int 
 
 // Copies 16 bytes from shared memory.
 __device__ __forceinline__ void StoreChunk(uint16_t* to, uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  *reinterpret_cast<uint4*>(to) = v;
+  *reinterpret_cast<uint4*>(to) = LoadShared16(from);
 }
 
 // The same, to where they belong in the output.

@@ -38,7 +38,7 @@ __device__ __forceinline__ void TellUnit(const ToldUnit& told, uint32_t to, uint
                                          uint32_t block) {
   const GemmTile& tile = told.tile;
   const int last = tile.column | (told.same_rows ? 1 : 0);
-  StoreWordsTo(to, make_int4(tile.expert, tile.row, tile.rows, last), barrier, block);
+  StoreWordsTo(to, make_uint4(tile.expert, tile.row, tile.rows, last), barrier, block);
   if constexpr (Walk::kTells) {
     StoreWordTo(to + kToldTileBytes, static_cast<uint32_t>(told.unit), barrier, block);
   }
@@ -46,8 +46,10 @@ __device__ __forceinline__ void TellUnit(const ToldUnit& told, uint32_t to, uint
 
 template <typename Walk>
 __device__ __forceinline__ ToldUnit LoadToldUnit(uint32_t from) {
-  const int4 v = LoadWords(from);
-  ToldUnit told = {{v.x, v.y, v.z, v.w & ~1}, (v.w & 1) != 0, 0};
+  const auto v = LoadShared16(from);
+  const GemmTile tile = {static_cast<int>(v.x), static_cast<int>(v.y), static_cast<int>(v.z),
+                         static_cast<int>(v.w & ~1U)};
+  ToldUnit told = {tile, (v.w & 1) != 0, 0};
   if constexpr (Walk::kTells) told.unit = static_cast<int>(LoadWord(from + kToldTileBytes));
   return told;
 }
