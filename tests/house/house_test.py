@@ -172,6 +172,10 @@ RULES = [
         (append("cmake/OctetTargets.cmake", "set(x) \n"), "blanks at the end"),
         (append("tools/test.sh", "\n"), "one line break"),
     ]),
+    (style.no_typedefs, [
+        (append("kernels/direct/combine.hip", "typedef int Number;\n"), "typedef int Number"),
+        (append("runtime/gpu/launch.h", "  typedef  int* Pointer;\n"), "runtime/gpu/launch.h"),
+    ]),
     (style.test_size, [
         (append("tests/runtime/node_test.cc", "TEST(A, B) {\n" + "  f();\n" * 79 + "}\n"),
          "81 lines"),
