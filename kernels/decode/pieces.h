@@ -18,6 +18,7 @@ class PieceTokens {
  public:
   static constexpr int kTiles = rows / kMmaRows;  // of rows that are multiplied together
 
+  PieceTokens() = default;  // zeros
   // `row` has `columns` elements of the dtype; nullptr: zeros.
   __device__ __forceinline__ PieceTokens(const char* row, int piece, int columns)
       : exponents_(piece % 2 * (kChunkBytes / 2)) {
@@ -135,8 +136,8 @@ class PieceTokens {
   static constexpr int kVecs = kSteps * W::kOperands;
   static constexpr int kChunkColumns = W::kOperands * device::kElementsPerVec;
 
-  int exponents_;  // the piece's first of those of a row
-  device::Vec16 vecs_[kVecs];
+  int exponents_ = 0;  // the piece's first of those of a row
+  device::Vec16 vecs_[kVecs] = {};
 };
 
 // A thread adds and stores so many elements of a row together.

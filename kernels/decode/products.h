@@ -149,7 +149,7 @@ class Products {
 
   // Puts the sums of this wave's pieces of a unit into `buffer`.
   template <Phase phase>
-  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) const {
+  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) {
     constexpr bool kIsSecond = phase == Phase::kSecond;
     if (!kDense && kIsSecond) ClearSums(buffer);
     Sums all = {};
@@ -204,10 +204,10 @@ class Products {
   // of weights of the dtype, whatever Weights is.
   template <Phase phase>
   __device__ __forceinline__ void Multiply(bool plain, int piece, const Rows& rows,
-                                           const Scales& scales, Sums& sums) const {
+                                           const Scales& scales, Sums& sums) {
     // Loaded before the wait for the piece; not those of the shared experts, for which there are no
     // registers.
-    const Piece<Weights> tokens(plain ? nullptr : rows.Of(0), piece, rows.columns);
+    const Piece<Weights> tokens = TokensOf<phase>(plain, piece, rows);
     float of_half[2] = {};
     if (!plain) LoadScales(scales, piece, of_half);
     const char* const data = ring_.Take();
@@ -232,6 +232,23 @@ class Products {
     }
   }
 
+  // Whether all entries have the same tokens, so that a wave that multiplies the same piece of each
+  // need not load them again.
+  template <Phase phase>
+  static constexpr bool KeepsTokens() {
+    return kDense && phase == Phase::kFirst && !Weights::kSharedExperts;
+  }
+  // Returns the first tile's tokens of a piece.
+  template <Phase phase>
+  __device__ __forceinline__ Piece<Weights> TokensOf(bool plain, int piece, const Rows& rows) {
+    if constexpr (KeepsTokens<phase>()) {
+      if (kept_piece_ != piece) kept_ = Piece<Weights>(rows.Of(0), piece, rows.columns);
+      kept_piece_ = piece;
+      return kept_;
+    }
+    return Piece<Weights>(plain ? nullptr : rows.Of(0), piece, rows.columns);
+  }
+
   template <Phase phase>
   __device__ __forceinline__ Rows RowsOf(int index, const Entry& entry) const {
     Rows rows;
@@ -246,7 +263,7 @@ class Products {
     for (int n = 0; n < kTiles; ++n) {
       const int i = n * RowMma::Tokens() + RowMma::Token();
       rows.offsets[n] = Rows::kNone;
-      if (i >= entry.tokens || !IsChosen(entry, i)) continue;
+      if (i >= entry.tokens || !(KeepsTokens<phase>() || IsChosen(entry, i))) continue;
       rows.offsets[n] =
           kIsFirst ? tokens_.OffsetOf(TokenOf(entry, i)) : GatedOffset(shared, entry, i);
     }
@@ -431,6 +448,8 @@ class Products {
   const StripsType& strips_;
   Ring& ring_;
   float* const sums_;
+  Piece<Weights> kept_;  // tokens of gate and up
+  int kept_piece_ = -1;
 };
 
 }  // namespace octet::decode
