@@ -39,43 +39,50 @@ class PieceTokens {
   template <int of_rows>
   __device__ __forceinline__ void Multiply(const char* data, float (&sums)[kTiles][4]) const {
     constexpr int kOfTiles = (of_rows + kMmaRows - 1) / kMmaRows;
+    Weights weights[kSteps][kOfTiles];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Weights weights[kOfTiles];
-#pragma unroll
-      for (int tile = 0; tile < kOfTiles; ++tile) {
-        weights[tile].template Load<of_rows>(data, exponents_, tile, step);
-      }
-      // Asked once, not for each operand: code without branches is much faster.
-      if constexpr (!W::kOneConversion) {
-        if (!AreUsual(weights)) {
-          MultiplyStep<false, of_rows>(step, weights, sums);
-          continue;
-        }
-      }
-      MultiplyStep<true, of_rows>(step, weights, sums);
+    for (int i = 0; i < kSteps * kOfTiles; ++i) {
+      weights[i / kOfTiles][i % kOfTiles].template LoadExponents<of_rows>(
+          data, exponents_, i % kOfTiles, i / kOfTiles);
     }
+    // Asked once for the piece, not for each operand: code without branches is much faster.
+    if constexpr (!W::kOneConversion) {
+      if (!AreUsual(weights)) {
+        MultiplySteps<false, of_rows>(data, weights, sums);
+        return;
+      }
+    }
+    MultiplySteps<true, of_rows>(data, weights, sums);
   }
 
  private:
+  static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row of weights
+  static constexpr int kSteps = row_bytes / (kGroups * 16);
+
   // The lane's 16 bytes of each of its rows of a tile.
   class Weights {
    public:
     template <int of_rows>
-    __device__ __forceinline__ void Load(const char* data, int exponents, int tile, int step) {
+    __device__ __forceinline__ void Load(const char* data, int tile, int step) {
       const int chunk = step * kGroups + RowMma::Group();
 #pragma unroll
       for (int part = 0; part < RowMma::kRowParts; ++part) {
         bytes_[part] = {};
-        exponents_[part] = 0;
         if (!HasPart(of_rows, tile, part)) continue;
         const int row = tile * kMmaRows + RowMma::Row(part);
         bytes_[part] =
             *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
-        if constexpr (W::kOfBlocks) {
-          const char* const of_row = data + rows * row_bytes + row * kChunkBytes;
-          exponents_[part] = static_cast<uint8_t>(of_row[exponents + chunk]);
-        }
+      }
+    }
+    template <int of_rows>
+    __device__ __forceinline__ void LoadExponents(const char* data, int first, int tile, int step) {
+#pragma unroll
+      for (int part = 0; part < RowMma::kRowParts; ++part) {
+        exponents_[part] = 0;
+        if (!W::kOfBlocks || !HasPart(of_rows, tile, part)) continue;
+        const int row = tile * kMmaRows + RowMma::Row(part);
+        const char* const of_row = data + rows * row_bytes + row * kChunkBytes;
+        exponents_[part] = static_cast<uint8_t>(of_row[first + step * kGroups + RowMma::Group()]);
       }
     }
     __device__ __forceinline__ uint32_t LargestExponent() const {
@@ -110,29 +117,36 @@ class PieceTokens {
 
   // Whether the quicker conversion has the scales of all lanes.
   template <int kOfTiles>
-  static __device__ __forceinline__ bool AreUsual(const Weights (&weights)[kOfTiles]) {
+  static __device__ __forceinline__ bool AreUsual(const Weights (&weights)[kSteps][kOfTiles]) {
     uint32_t largest = 0;
 #pragma unroll
-    for (const Weights& tile : weights) {
-      if (tile.LargestExponent() > largest) largest = tile.LargestExponent();
+    for (int i = 0; i < kSteps * kOfTiles; ++i) {
+      const uint32_t exponent = weights[i / kOfTiles][i % kOfTiles].LargestExponent();
+      if (exponent > largest) largest = exponent;
     }
     return device::AreUsualMxfp4Scales(largest);
   }
   template <bool usual, int of_rows, int kOfTiles>
-  __device__ __forceinline__ void MultiplyStep(int step, const Weights (&weights)[kOfTiles],
-                                               float (&sums)[kTiles][4]) const {
+  __device__ __forceinline__ void MultiplySteps(const char* data,
+                                                Weights (&weights)[kSteps][kOfTiles],
+                                                float (&sums)[kTiles][4]) const {
 #pragma unroll
-    for (int index = 0; index < W::kOperands; ++index) {
-      const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
+    for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int tile = 0; tile < kOfTiles; ++tile) {
-        weights[tile].template Multiply<usual, of_rows>(tile, index, tokens, sums[tile]);
+        weights[step][tile].template Load<of_rows>(data, tile, step);
+      }
+#pragma unroll
+      for (int index = 0; index < W::kOperands; ++index) {
+        const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
+#pragma unroll
+        for (int tile = 0; tile < kOfTiles; ++tile) {
+          weights[step][tile].template Multiply<usual, of_rows>(tile, index, tokens, sums[tile]);
+        }
       }
     }
   }
 
-  static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row of weights
-  static constexpr int kSteps = row_bytes / (kGroups * 16);
   static constexpr int kVecs = kSteps * W::kOperands;
   static constexpr int kChunkColumns = W::kOperands * device::kElementsPerVec;
 

@@ -257,6 +257,7 @@ class PieceWalk {
   using Weights = StripsType::Weights;
   static constexpr int kMost = StripsType::kMost;
   static constexpr int kPieceRows = StripsType::kPieceRows;
+  static constexpr int kSecondRows = StripsType::kSecondRows;
   static constexpr int kPieceRowBytes = StripsType::kPieceRowBytes;
 
   // Before the first piece.
@@ -347,6 +348,7 @@ class PieceRing {
   // compute units ask for together comes in any order, so that with all slots the first unit would
   // wait for most of it. The slots of down fill while the block waits for the others.
   static constexpr int kFirstAhead = 2;
+  static constexpr int kSecondRows = Walk::kSecondRows;
   static constexpr int kPieceRowBytes = Walk::kPieceRowBytes;
   static constexpr int kRowChunks = kPieceRowBytes / kChunkBytes;
   static constexpr int kMostCopies = kPieceRows * kRowChunks / device::kMinWaveSize;
@@ -366,9 +368,11 @@ class PieceRing {
   }
   __device__ __forceinline__ void Load(const Strip& strip, int piece, char* to) {
     if (strip.rows == kPieceRows) {
-      LoadRows<true>(strip, piece, to);
+      LoadRows<kPieceRows>(strip, piece, to);
+    } else if (kSecondRows < kPieceRows && strip.rows == kSecondRows) {
+      LoadRows<kSecondRows>(strip, piece, to);
     } else {
-      LoadRows<false>(strip, piece, to);
+      LoadRows<0>(strip, piece, to);
     }
     if constexpr (Walk::Weights::kOfBlocks) LoadExponents(strip, piece, to);
   }
@@ -382,9 +386,12 @@ class PieceRing {
     copies_.Start(reinterpret_cast<device::Vec16*>(to - LaneOffset() + kPieceBytes) + row,
                   reinterpret_cast<const device::Vec16*>(from), true);
   }
-  template <bool all_rows>
+  // of_rows: the strip's rows; 0: as many as it says.
+  template <int of_rows>
   __device__ __forceinline__ void LoadRows(const Strip& strip, int piece, char* to) {
     static_assert(device::kMinWaveSize / kRowChunks % 2 == 0, "rows of a lane are spread alike");
+    constexpr bool kAllRows = of_rows > 0;
+    constexpr int kRows = kAllRows ? of_rows : kPieceRows;
     const int rows = device::kWaveSize / kRowChunks;  // from a copy of a lane to its next
     const int offset = piece * kPieceRowBytes + LaneByte();
     const bool in_row = offset < strip.row_bytes;
@@ -394,10 +401,10 @@ class PieceRing {
 #pragma unroll
     for (int i = 0; i < kMostCopies; ++i) {
       const int row = i * rows + LaneRow();
-      if (row >= kPieceRows || (!all_rows && i * rows >= kMmaRows && row >= strip.rows)) break;
-      const bool present = in_row && (all_rows || row < strip.rows);
+      if (row >= kRows || (!kAllRows && i * rows >= kMmaRows && row >= strip.rows)) break;
+      const bool present = in_row && (kAllRows || row < strip.rows);
       copies_.Start(reinterpret_cast<device::Vec16*>(to + i * rows * kPieceRowBytes),
-                    reinterpret_cast<const device::Vec16*>(all_rows || present ? from : strip.base),
+                    reinterpret_cast<const device::Vec16*>(kAllRows || present ? from : strip.base),
                     present);
       from += step;
     }
