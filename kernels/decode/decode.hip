@@ -13,7 +13,7 @@
 //   reduce     y = Σ partial rows, by ascending rank                  (one rank: no)
 //
 // The two products are bound by reading weights. Each wave has a ring of its own in shared memory,
-// through which it loads ahead, over the second barrier, too (strips.h):
+// through which it loads ahead, over the second barrier, too (ring.h):
 //
 //   shared memory  ┌ ring of wave 0 ┬ ring of wave 1 ┬ ... ┬ sums of each wave ┬ entries, pairs ┐
 //
@@ -35,6 +35,8 @@
 #include "kernels/decode/pieces.h"
 #include "kernels/decode/products.h"
 #include "kernels/decode/protocol.h"
+#include "kernels/decode/ring.h"
+#include "kernels/decode/shares.h"
 #include "kernels/decode/strips.h"
 #include "kernels/decode/tiling.h"
 #include "kernels/decode/tokens.h"
@@ -131,10 +133,14 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   if (blockIdx.x == 0) choice.template CountRows<IsDense(kMost)>(epoch);
   end(Tag::kList);
   const typename Products::StripsType strips(p, chosen.entries, entries);
-  const PieceWalk<typename Products::StripsType, kWaves> walk(strips);
+  auto* const parts = reinterpret_cast<PartList<kWaves>*>(
+      shared + p.shared.parts + device::Wave() * p.shared.part_list_bytes);
+  const PieceWalk<typename Products::StripsType, kWaves> walk(strips, parts);
   typename Products::Ring ring(shared + p.shared.ring + device::Wave() * Products::Ring::kBytes,
                                walk);
-  Products products({p, tokens, chosen, strips, sums}, ring);
+  Products products(
+      {p, tokens, chosen, strips, sums, parts, reinterpret_cast<float*>(shared + p.shared.slots)},
+      ring);
   products.template Run<Phase::kFirst>(protocol);
   end(Tag::kFirstProducts);
   if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
@@ -168,6 +174,17 @@ Kernel PickCapacity(int tokens) {
       return Decode<Weights, kMostTokens>;
   }
 }
+
+// Whether there is a kernel of its own for one token, and whether a call has no more: the host must
+// know the number, and there must be no other ranks' tokens.
+bool HasOneTokenKernel(const DecodeVariant& variant) {
+  return variant.fp8 && !variant.shared_experts && CapacityFor(variant.max_tokens) == kFewTokens;
+}
+bool HasOneToken(const DecodeParams& params) {
+  return params.layout.num_ranks == 1 && params.tokens_of == nullptr && params.num_tokens <= 1;
+}
+constexpr Kernel kOneTokenKernel =
+    Decode<ForOneToken<WithoutSharedExperts<Fp8Weights>>, kFewTokens>;
 
 Kernel PickKernel(const DecodeVariant& variant) {
   if (!variant.shared_experts && CapacityFor(variant.max_tokens) == kFewTokens) {
@@ -217,7 +234,15 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
       size(BuffersFor(tokens) * kWaves * tokens * PieceRows(tokens, bits)) * sizeof(float);
   layout.pair_weights = layout.entries + size(num_local_experts + 1) * sizeof(Entry);
   layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
-  layout.bytes = Aligned(layout.pair_tokens + size(pairs));
+  layout.parts = Aligned(layout.pair_tokens + size(pairs));
+  layout.slots = layout.parts;
+  layout.bytes = layout.parts;
+  if (HasOneTokenKernel(variant)) {
+    layout.part_list_bytes = Aligned(PartList<kWaves>::Bytes(std::min(topk, num_local_experts)));
+    layout.slots += size(kWaves) * layout.part_list_bytes;
+    layout.bytes =
+        layout.slots + size(BuffersFor(tokens) * kSlots * PieceRows(tokens, bits)) * sizeof(float);
+  }
   return layout;
 }
 
@@ -235,12 +260,18 @@ bool HasFewerRows(const DecodeVariant& variant, int hidden, int blocks) {
 int BlockThreads(int wave_size) { return kWaves * wave_size; }
 
 hipError_t LoadDecode(const DecodeVariant& variant, size_t shared_bytes) {
+  if (HasOneTokenKernel(variant)) {
+    const hipError_t error = device::LoadKernelWithShared(kOneTokenKernel, shared_bytes);
+    if (error != hipSuccess) return error;
+  }
   return device::LoadKernelWithShared(PickKernel(variant), shared_bytes);
 }
 
 hipError_t LaunchDecode(const DecodeParams& params, const DecodeVariant& variant,
                         const LaunchShape& shape, hipStream_t stream) {
-  return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
+  const bool one = HasOneTokenKernel(variant) && HasOneToken(params);
+  return device::LaunchCooperative(one ? kOneTokenKernel : PickKernel(variant), params, shape,
+                                   stream);
 }
 
 }  // namespace octet::decode

@@ -70,6 +70,10 @@ struct SharedLayout {
   size_t entries;       // Entry [local experts + 1]
   size_t pair_weights;  // float [pairs]
   size_t pair_tokens;   // uint8 [pairs]
+  // With a kernel for one token (shares.h); nothing without.
+  size_t parts;  // PartList [waves], of so many bytes each
+  size_t part_list_bytes;
+  size_t slots;  // float [buffers][slots][rows of a piece]
   size_t bytes;
 };
 

@@ -17,6 +17,8 @@
 #include "kernels/decode/layout.h"
 #include "kernels/decode/pieces.h"
 #include "kernels/decode/protocol.h"
+#include "kernels/decode/ring.h"
+#include "kernels/decode/shares.h"
 #include "kernels/decode/strips.h"
 #include "kernels/decode/tiling.h"
 #include "kernels/decode/tokens.h"
@@ -33,13 +35,16 @@ class Products {
   using StripsType = Strips<Weights, kMost>;
   using Ring = PieceRing<PieceWalk<StripsType, kWaves>>;
 
-  // The constructor's arguments. `sums` are those of the waves, as above.
+  // The constructor's arguments. `sums` are those of the waves, as above. If waves share parts, these
+  // are this wave's, and `slots` as SharedLayout has them.
   struct Inputs {
     const DecodeParams& p;
     const Tokens& tokens;
     const Chosen& chosen;
     const StripsType& strips;
     float* sums;
+    const PartList<kWaves>* parts;
+    float* slots;
   };
   __device__ __forceinline__ Products(const Inputs& in, Ring& ring)
       : p_(in.p),
@@ -47,7 +52,9 @@ class Products {
         chosen_(in.chosen),
         strips_(in.strips),
         ring_(ring),
-        sums_(in.sums) {}
+        sums_(in.sums),
+        parts_(in.parts),
+        slots_(in.slots) {}
 
   // This block's units of a phase. kFirst: h[pair] = silu(gate · x) ⊙ (up · x). kSecond, when h is
   // there: Σ weight · (down · h), to where the output goes.
@@ -56,8 +63,9 @@ class Products {
     int number = 0;
 #pragma unroll 1
     for (Unit unit = strips_.FirstOf(phase); strips_.Has(phase, unit); strips_.Next(phase, unit)) {
-      float* const buffer = BufferOf(number++);
-      Sum<phase>(unit, buffer);
+      float* const buffer = BufferOf(number);
+      float* const slots = SlotsOf(number++);
+      Sum<phase>(unit, buffer, slots);
       __syncthreads();
       if constexpr (phase == Phase::kFirst) {
         const Entry entry = chosen_.entries[unit.entry];
@@ -76,12 +84,16 @@ class Products {
         constexpr int kRows = StripsType::kSecondRows;
         const int first = unit.strip * kRows;
         const int quads = Smaller(p_.layout.hidden - first, kRows) / kQuad;
+        if constexpr (StripsType::kShares) {
+          if (IsAdder(number)) AddSlots(buffer, slots);
+        }
         ForRows(number, tokens_.num_all() * quads, [&](int i) {
           StoreOutput(protocol, i / quads, first + i % quads * kQuad,
                       AddWaves(buffer, i / quads, i % quads * kQuad));
         });
       }
     }
+    if constexpr (phase == Phase::kFirst) ring_.Share();
   }
 
  private:
@@ -147,36 +159,58 @@ class Products {
     }
   };
 
-  // Puts the sums of this wave's pieces of a unit into `buffer`.
+  // Puts the sums of this wave's pieces of a unit into `buffer`, and those of other waves' pieces
+  // into `slots`.
   template <Phase phase>
-  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) {
+  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer, float* slots) {
     constexpr bool kIsSecond = phase == Phase::kSecond;
     if (!kDense && kIsSecond) ClearSums(buffer);
     Sums all = {};
-    EntriesOfWave<StripsType, kWaves> entries(strips_);
-    for (int index = kIsSecond ? entries.Next() : unit.entry; index < unit.end;
-         index = kIsSecond ? entries.Next() : unit.end) {
-      const int pieces = strips_.PiecesOf(phase, index);
-      const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces);
-      const Entry entry = chosen_.entries[index];
-      const bool plain = kMixed && strips_.IsShared(index);
-      const Rows rows = RowsOf<phase>(index, entry);
-      const Scales scales = ScalesOf<phase>(unit, entry);
-      Sums sums = FirstSums<phase>(unit, index, entry, first);
+    if constexpr (kIsSecond && StripsType::kShares) {
+      const int count = parts_->count;
 #pragma unroll 1
-      for (int piece = first; piece < pieces;
-           piece = StripsType::template NextPiece<kWaves>(piece)) {
-        Multiply<phase>(plain, piece, rows, scales, sums);
+      for (int i = 0; i < count; ++i) {
+        const Part part = parts_->parts[i];
+        const Entry entry = chosen_.entries[part.entry];
+        const Sums sums = SumEntry<phase>(unit, part.entry, entry, part.wave);
+        if (part.slot == Part::kNoSlot) {
+          AddChosen(entry, sums, all);
+        } else {
+          PutSlot(entry, sums, slots + part.slot * kPieceRows);
+        }
       }
-      if constexpr (!kIsSecond) {
-        PutSums<phase>(buffer, entry.tokens, sums);
-      } else if constexpr (kDense) {
-        AddChosen(entry, sums, all);
-      } else {
-        AddWeighted(entry, sums, buffer);
+    } else {
+      EntriesOfWave<StripsType, kWaves> entries(strips_);
+      for (int index = kIsSecond ? entries.Next() : unit.entry; index < unit.end;
+           index = kIsSecond ? entries.Next() : unit.end) {
+        const Entry entry = chosen_.entries[index];
+        const Sums sums = SumEntry<phase>(unit, index, entry, device::Wave());
+        if constexpr (!kIsSecond) {
+          PutSums<phase>(buffer, entry.tokens, sums);
+        } else if constexpr (kDense) {
+          AddChosen(entry, sums, all);
+        } else {
+          AddWeighted(entry, sums, buffer);
+        }
       }
     }
     if (kDense && kIsSecond) PutSums<phase>(buffer, tokens_.num_all(), all);
+  }
+  // Returns the sums of wave `wave`'s pieces of an entry's strip.
+  template <Phase phase>
+  __device__ __forceinline__ Sums SumEntry(const Unit& unit, int index, const Entry& entry,
+                                           int wave) {
+    const int pieces = strips_.PiecesOf(phase, index);
+    const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces, wave);
+    const bool plain = kMixed && strips_.IsShared(index);
+    const Rows rows = RowsOf<phase>(index, entry);
+    const Scales scales = ScalesOf<phase>(unit, entry);
+    Sums sums = FirstSums<phase>(unit, index, entry, first);
+#pragma unroll 1
+    for (int piece = first; piece < pieces; piece = StripsType::template NextPiece<kWaves>(piece)) {
+      Multiply<phase>(plain, piece, rows, scales, sums);
+    }
+    return sums;
   }
 
   // Returns what a strip's sums begin with: the wave with the first piece has the biases, if any.
@@ -210,7 +244,7 @@ class Products {
     const Piece<Weights> tokens = TokensOf<phase>(plain, piece, rows);
     float of_half[2] = {};
     if (!plain) LoadScales(scales, piece, of_half);
-    const char* const data = ring_.Take();
+    const char* const data = ring_.template Take<phase>();
     if (plain) {
       AddTiles<phase, Plain>(data, Piece<Plain>(rows.Of(0), piece, rows.columns), piece, rows,
                              of_half, sums);
@@ -330,6 +364,10 @@ class Products {
     }
     return sum;
   }
+  // Whether the wave adds up the sums of unit `number`, with more than one buffer.
+  static __device__ __forceinline__ bool IsAdder(int number) {
+    return device::Wave() == number % kWaves;
+  }
   // Calls `use(i)` for i of [0, n), behind the barrier after which the sums of unit `number` are
   // there: by one wave, another for each unit, if the others can go on meanwhile.
   template <typename Use>
@@ -337,7 +375,7 @@ class Products {
     if constexpr (kBuffers == 1) {
       for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) use(i);
       __syncthreads();
-    } else if (device::Wave() == number % kWaves) {
+    } else if (IsAdder(number)) {
       for (int i = device::Lane(); i < n; i += device::kWaveSize) use(i);
     }
   }
@@ -407,6 +445,38 @@ class Products {
     }
   }
 
+  // ---- slots (shares.h), each of the rows of a token
+
+  __device__ __forceinline__ float* SlotsOf(int number) const {
+    return slots_ + number % kBuffers * kSlots * kPieceRows;
+  }
+  // Puts what AddChosen would add to the token's sums into a slot.
+  __device__ __forceinline__ void PutSlot(const Entry& entry, const Sums& sums, float* slot) const {
+    const float weight = chosen_.pair_weights[entry.first_pair];
+#pragma unroll
+    for (int i = 0; i < kTilesOf<Phase::kSecond> * 4; ++i) {
+      if (RowMma::SumToken(i % 4) != 0) continue;
+      slot[i / 4 * kMmaRows + RowMma::SumRow(i % 4)] = weight * sums.of[0][i / 4][i % 4];
+    }
+  }
+  // Adds the slots to the sums of the waves that left them, by one wave.
+  __device__ __forceinline__ void AddSlots(float* buffer, const float* slots) const {
+    constexpr int kQuads = StripsType::kSecondRows / kQuad;
+    const int wave = device::Lane() % kWaves;
+    const LeftParts left = parts_->left[wave];
+#pragma unroll 1
+    for (int i = device::Lane() / kWaves; i < kQuads; i += device::kWaveSize / kWaves) {
+      auto* const to = reinterpret_cast<float4*>(SumsOf(buffer, wave, 0)) + i;
+      float4 sum = *to;
+#pragma unroll 1
+      for (int slot = left.first; slot < left.first + left.count; ++slot) {
+        AddQuad(reinterpret_cast<const float4*>(slots + slot * kPieceRows)[i], sum);
+      }
+      *to = sum;
+    }
+    device::SyncWave();
+  }
+
   // Without dense pairs, tokens' sums are in shared memory.
   __device__ __forceinline__ void ClearSums(float* buffer) const {
     for (int i = device::Lane(); i < tokens_.num_all() * kPieceRows; i += device::kWaveSize) {
@@ -448,6 +518,8 @@ class Products {
   const StripsType& strips_;
   Ring& ring_;
   float* const sums_;
+  const PartList<kWaves>* const parts_;
+  float* const slots_;
   Piece<Weights> kept_;  // tokens of gate and up
   int kept_piece_ = -1;
 };

@@ -17,6 +17,7 @@ namespace octet::decode {
 struct AnyWeights {
   static constexpr bool kSharedExperts = true;
   static constexpr bool kFewerRows = false;  // of a strip of down
+  static constexpr bool kOneToken = false;   // at most, of all ranks
 };
 
 // Weights of the dtype.
@@ -60,7 +61,7 @@ struct Fp8Weights : AnyWeights {
 };
 
 // MXFP4 weights (octet/fp4_format.h), with tokens in bfloat16: the scale of 16 bytes of a row is
-// applied as they become operands, and comes with the piece (strips.h).
+// applied as they become operands, and comes with the piece (ring.h).
 struct Mxfp4Weights : AnyWeights {
   static constexpr device::GemmElement kElement = device::GemmElement::kBf16;
   static constexpr bool kScaled = false;
@@ -88,6 +89,10 @@ struct WithoutSharedExperts : Weights {
 template <typename Weights>
 struct WithFewerRows : Weights {
   static constexpr bool kFewerRows = true;
+};
+template <typename Weights>
+struct ForOneToken : Weights {
+  static constexpr bool kOneToken = true;
 };
 
 template <device::GemmElement element>
