@@ -81,7 +81,9 @@ __device__ __forceinline__ bool WaitForWarps(uint32_t barrier, uint32_t parity, 
     if (done != 0) return true;
     const auto now = static_cast<uint32_t>(Clock() >> kUnitBits);
     if (start == 0) start = now;
-    if (walk.GivesUp(static_cast<uint64_t>(now - start) << kUnitBits)) return false;
+    // The first unit had begun before.
+    const uint32_t units = now == start ? 0 : now - start - 1;
+    if (walk.GivesUp(static_cast<uint64_t>(units) << kUnitBits)) return false;
   }
 }
 // Ends the kernel as one with an error, after such a wait. A warp that waits in hardware, for
