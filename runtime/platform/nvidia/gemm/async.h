@@ -95,16 +95,25 @@ template <typename Walk>
   __builtin_unreachable();
 }
 
-// ---- words, one of each thread
+// ---- words and chunks of 16 bytes, one of each thread
 
 __device__ __forceinline__ void StoreFloatShared(uint32_t to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+}
+// Of 16 bytes.
+__device__ __forceinline__ void StoreFloatsShared(uint32_t to, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
 }
 // Without waiting for it.
 __device__ __forceinline__ void CopyWord(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-// Arrives once the copies of words that the thread has begun are there.
+// The same with 16 bytes.
+__device__ __forceinline__ void CopyChunk(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// Arrives once the copies that the thread has begun are there.
 __device__ __forceinline__ void ArriveWithCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

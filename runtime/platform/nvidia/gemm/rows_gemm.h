@@ -1,12 +1,12 @@
 // Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
-// loads, and its other warps are free, but for one with FP8, which loads scales; the other two
-// warpgroups multiply 64 rows each. The blocks of a cluster take a unit of two tiles: two row tiles
-// share the weights, of which each block loads one half for both; two column tiles share the rows
-// likewise. Units come from a counter in global memory: the loading thread of block 0 takes the
-// next one while the last stages of the current one are under way, finds its tiles, and tells all
-// warps of both blocks.
+// loads, and its other warps are free; with FP8 one of them loads scales, and one stores output, so
+// that nobody else waits until the copy unit takes it. The other two warpgroups multiply 64 rows
+// each. The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
+// each block loads one half for both; two column tiles share the rows likewise. Units come from a
+// counter in global memory: the loading thread of block 0 takes the next one while the last stages
+// of the current one are under way, finds its tiles, and tells all warps of both blocks.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 
@@ -18,6 +18,7 @@
 
 #include "gemm/pipeline.h"
 #include "gemm/rows_scales.h"
+#include "gemm/rows_shared.h"
 #include "gemm/rows_store.h"
 #include "gemm/rows_units.h"
 #include "gemm/tensor_map.h"
@@ -30,7 +31,7 @@ namespace octet::device::internal {
 template <int columns, GemmElement element>
 class RowsGemm {
  public:
-  static constexpr int kRows = 2 * kRowsPerWarpgroup;
+  static constexpr int kRows = RowsShared<columns, element>::kRows;
   static constexpr int kColumns = columns;
   static constexpr int kTilesPerUnit = 2;
   static constexpr int kRowUnitsPerGroup = 8;
@@ -46,28 +47,11 @@ class RowsGemm {
   };
 
  private:
-  static constexpr int kStages = 4;
+  using Shared = RowsShared<columns, element>;
+  static constexpr int kStages = Shared::kStages;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
-  static constexpr GemmElement kOutElement = OutElementOf(element);
-  static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
-  static constexpr int kMultiplyingWarps = 8;  // of a block
-  static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
-  static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
-  static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
-  static constexpr bool kScales = element == GemmElement::kFp8;
-  // Of output, for each warpgroup: all at once where there is room, or two in turn.
-  static constexpr int kBoxesAtOnce = kScales ? kColumns / kBoxColumns : 1;
-  static constexpr int kBoxes = kScales ? kBoxesAtOnce : 2;
-  static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
-  // Room for the scales of a gated product, which has more.
-  static constexpr int kScalingWarps = kScales ? 1 : 0;
-  static constexpr int kScalingLanes = kScalingWarps * 32;
-  static constexpr uint32_t kScalesBytes = kScales ? StageScalesOf<kColumns, true>::kBytes : 0;
-  static constexpr uint32_t kScalesAt = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
-  static constexpr uint32_t kBarriers = kScalesAt + kStages * kScalesBytes;
-  static constexpr int kUnitSlots = 2;  // units that are announced at once
-  static constexpr uint32_t kUnits =
-      (kBarriers + (2 * kStages + 2 * kUnitSlots + 1) * kBarrierBytes + 15) / 16 * 16;
+  static constexpr GemmElement kOutElement = Shared::kOutElement;
+  static constexpr bool kScales = Shared::kScales;
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
@@ -83,7 +67,7 @@ class RowsGemm {
   }
 
  public:
-  static constexpr size_t kSharedBytes = kUnits + kUnitSlots * kToldRoom;
+  static constexpr size_t kSharedBytes = Shared::kBytes;
 
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
     struct Made {
@@ -96,7 +80,9 @@ class RowsGemm {
         {&maps->half_rows, element, {p.a, p.k, p.rows, 0, kRows / 2}},
         {&maps->weights, element, {p.b, p.k, p.n, p.experts, kColumns}},
         {&maps->half_weights, element, {p.b, p.k, p.n, p.experts, kColumns / 2}},
-        {&maps->out, kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
+        {&maps->out,
+         kOutElement,
+         {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup, OutRowBytes(p.out_columns < p.n)}},
     };
     for (const Made& each : all) {
       const cudaError_t error = MakeTensorMap(each.shape, each.type, each.map);
@@ -121,8 +107,8 @@ class RowsGemm {
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared,
                                              Beside beside = {}) {
     constexpr bool kMoves = kFreeWaves > 0 && !std::is_same_v<Beside, NothingBeside>;
-    const SharedAddresses at = {SharedAddress(shared), RankInCluster()};
-    if (threadIdx.x == 0) InitBarriers(at);
+    const Shared at = {SharedAddress(shared), RankInCluster()};
+    if (threadIdx.x == 0) at.InitBarriers(InRounds<Walk>(call));
     __syncthreads();
     SyncCluster();
     if (UniformOf(threadIdx.x / kWarpgroup) == 2) {
@@ -140,6 +126,10 @@ class RowsGemm {
             LoadScales<false>(call, walk, at);
           }
         }
+      }
+      if constexpr (Shared::kHandsOver) {
+        static_assert(!Call::Epilogue::kFloat32, "which no boxes are stored of");
+        if (wave == 2) StoreTiles<Walk>(call, at);
       }
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
@@ -167,84 +157,27 @@ class RowsGemm {
  private:
   using Ring = RingPlace<kStages>;
 
-  // Addresses in shared memory.
-  struct SharedAddresses {
-    uint32_t base;
-    uint32_t rank;  // of the block in its cluster
+  template <typename Call>
+  static __device__ __forceinline__ int StagesOf(const Call& call) {
+    return (call.operands.k + kStageColumns - 1) / kStageColumns;
+  }
 
-    __device__ uint32_t Rows(int stage) const {
-      return base + static_cast<uint32_t>(stage) * kStageBytes;
+  // Whether each tile has whole rounds of stages, so that scales come in rounds and the places of
+  // stages are constants. Kernels that await rows have no registers for a second main loop.
+  template <typename Walk, typename Call>
+  static __device__ __forceinline__ bool InRounds(const Call& call) {
+    if constexpr (!kScales || Walk::kAwaits) {
+      return false;
+    } else {
+      return ScalesComeInRounds(call.operands, StagesOf(call));
     }
-    __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
-    __device__ uint32_t Box(int warpgroup, int box) const {
-      return base + kStages * kStageBytes +
-             static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
-    }
-    __device__ uint32_t Scales(int stage) const {
-      return base + kScalesAt + static_cast<uint32_t>(stage) * kScalesBytes;
-    }
-    __device__ uint32_t Barrier(int i) const {
-      return base + kBarriers + static_cast<uint32_t>(i * kBarrierBytes);
-    }
-    __device__ uint32_t Full(int stage) const { return Barrier(stage); }
-    __device__ uint32_t Empty(int stage) const { return Barrier(kStages + stage); }
-    __device__ uint32_t UnitFull(int slot) const { return Barrier(2 * kStages + slot); }
-    __device__ uint32_t UnitEmpty(int slot) const {
-      return Barrier(2 * kStages + kUnitSlots + slot);
-    }
-    // The multiplying warps have handed their registers back.
-    __device__ uint32_t Shrunk() const { return Barrier(2 * kStages + 2 * kUnitSlots); }
-    __device__ uint32_t Unit(int slot) const {
-      return base + kUnits + static_cast<uint32_t>(slot) * kToldRoom;
-    }
-  };
-
-  static __device__ void InitBarriers(const SharedAddresses& at) {
-    for (int i = 0; i < kStages; ++i) {
-      InitBarrier(at.Full(i), 1 + kScalingLanes);
-      InitBarrier(at.Empty(i), 2 * kMultiplyingWarps);  // of both blocks
-    }
-    for (int i = 0; i < kUnitSlots; ++i) {
-      InitBarrier(at.UnitFull(i), 1);
-      // And block 1's loading thread.
-      InitBarrier(at.UnitEmpty(i), 2 * (kMultiplyingWarps + kScalingWarps) + 1);
-    }
-    InitBarrier(at.Shrunk(), kMultiplyingWarps);
-    PublishBarriers();
   }
 
   // ---- the loading thread. It waits for other warps with a deadline, and all others wait for it.
 
-  // Tells both blocks the unit, or is told.
-  template <typename Walk>
-  static __device__ __forceinline__ ToldUnit ShareUnit(const SharedAddresses& at, Walk& walk,
-                                                       uint32_t round, int unit) {
-    const int slot = static_cast<int>(round % kUnitSlots);
-    const uint32_t parity = round / kUnitSlots & 1;
-    const ToldUnit stuck = {{ToldUnit::kStuck}};
-    if (at.rank == 0) {
-      const bool found = walk.Find(unit);
-      if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return stuck;
-      ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
-#pragma unroll 1
-      for (int block = kClusterBlocks - 1;; --block) {
-        ToldUnit told = {{ToldUnit::kNone}, walk.SameRows(), unit};
-        if (found) told.tile = walk.Tile(block);
-        TellUnit<Walk>(told, at.Unit(slot), at.UnitFull(slot), static_cast<uint32_t>(block));
-        if (block == 0) return told;
-      }
-    }
-    ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
-    if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return stuck;
-    const ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
-    ArriveAt(at.UnitEmpty(slot), 0);
-    return told;
-  }
-
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk,
-                                                   const SharedAddresses& at) {
-    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
+  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk, const Shared& at) {
+    const int stages = StagesOf(call);
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);
     int next = at.rank == 0 ? atomicAdd(call.next_unit, 1) : 0;
@@ -266,7 +199,7 @@ class RowsGemm {
         // Early enough that the answer is there in time, and late enough that blocks stay level.
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
         if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) return false;
-        ExpectBytes(at.Full(ring.stage), kStageBytes);
+        ExpectBytes(at.Full(ring.stage), Shared::kStageBytes);
         LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, told.same_rows});
         ring.Next();
       }
@@ -275,7 +208,7 @@ class RowsGemm {
   }
 
   struct StageLoad {
-    SharedAddresses at;
+    Shared at;
     int stage;
     bool same_rows;
   };
@@ -287,12 +220,12 @@ class RowsGemm {
     const uint32_t weights = load.at.Weights(load.stage);
     const uint32_t rank = load.at.rank;
     if (load.same_rows) {
-      LoadBoxToBoth(rows + rank * (kRowsBytes / 2), &maps.half_rows, full, k,
+      LoadBoxToBoth(rows + rank * (Shared::kRowsBytes / 2), &maps.half_rows, full, k,
                     tile.row + static_cast<int>(rank) * (kRows / 2));
       LoadBox(weights, &maps.weights, full, k, tile.column, tile.expert);
     } else {
       LoadBox(rows, &maps.rows, full, k, tile.row);
-      LoadBoxToBoth(weights + rank * (kWeightsBytes / 2), &maps.half_weights, full, k,
+      LoadBoxToBoth(weights + rank * (Shared::kWeightsBytes / 2), &maps.half_weights, full, k,
                     tile.column + static_cast<int>(rank) * (kColumns / 2), tile.expert);
     }
   }
@@ -303,33 +236,42 @@ class RowsGemm {
 
   // What a warpgroup keeps from tile to tile.
   struct Worker {
-    SharedAddresses at;
+    Shared at;
     int warpgroup;
-    int box = 0;  // of output, the next one
+    int box = 0;              // of output, the next one
+    uint32_t out_parity = 0;  // of the output's barriers
     Ring ring = {};
   };
 
-  // The stage is free as far as this warp of both blocks' readers goes.
-  static __device__ __forceinline__ void Release(const SharedAddresses& at, int stage) {
-    if (Lane() < kClusterBlocks) ArriveAt(at.Empty(stage), static_cast<uint32_t>(Lane()));
-  }
+  // What a warp needs for each stage, computed once: of stage 0, to which each stage adds the same.
+  struct StageAddresses {
+    uint32_t rows;  // descriptors
+    uint32_t weights;
+    uint32_t scales;  // of the thread's first row
+    uint32_t empty;   // the barrier that the lane arrives at, if it is one of the first two
 
-  template <typename Walk>
-  static __device__ __forceinline__ ToldUnit TakeUnit(const SharedAddresses& at, uint32_t round) {
-    const int slot = static_cast<int>(round % kUnitSlots);
-    WaitBarrier(at.UnitFull(slot), round / kUnitSlots & 1);
-    ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
-    told.tile = UniformTile(told.tile);
-    __syncwarp();
-    if (Lane() == 0) ArriveAt(at.UnitEmpty(slot), 0);
-    return told;
+    __device__ __forceinline__ explicit StageAddresses(const Worker& worker) {
+      const Shared& at = worker.at;
+      const auto own_row = static_cast<uint32_t>(worker.warpgroup * kRowsPerWarpgroup);
+      rows = UniformOf(TileDescriptor(at.Rows(0) + own_row * kStageRowBytes));
+      weights = UniformOf(TileDescriptor(at.Weights(0)));
+      scales = at.Scales(0) + (own_row + static_cast<uint32_t>(OwnWgmmaRow())) *
+                                  StageScalesOf<kColumns, false>::kRowPitch;
+      empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
+      // Otherwise the compiler computes it anew in each stage.
+      asm volatile("" : "+r"(scales));
+    }
+  };
+
+  // The stage is free as far as this warp of both blocks' readers goes.
+  static __device__ __forceinline__ void Release(const Shared& at, int stage) {
+    if (Lane() < kClusterBlocks) ArriveAt(at.Empty(stage), static_cast<uint32_t>(Lane()));
   }
 
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void MultiplyTiles(const Call& call, Walk& walk,
-                                                       const SharedAddresses& at) {
-    const GemmOperands& p = call.operands;
-    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+                                                       const Shared& at) {
+    const int stages = StagesOf(call);
     Worker worker = {at, static_cast<int>(UniformOf(threadIdx.x / kWarpgroup))};
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
@@ -337,24 +279,32 @@ class RowsGemm {
       const ToldUnit told = TakeUnit<Walk>(at, round);
       if constexpr (Walk::kTells) {
         walk.Find(told.unit);
-        if (walk.HasToTell()) TellPasses(walk, worker.warpgroup);
+        if (walk.HasToTell()) {
+          if constexpr (Shared::kHandsOver) {
+            WaitBarrier(at.OutEmpty(worker.warpgroup), worker.out_parity ^ 1);
+          }
+          TellPasses(walk, worker.warpgroup);
+        }
       }
       if (!told.found()) break;
       GemmTile tile = told.tile;
       tile.row += worker.warpgroup * kRowsPerWarpgroup;
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
-      if (tile.rows > 0 && tile.column < p.n) {
+      if (tile.rows > 0 && tile.column < call.operands.n) {
         if constexpr (track.kRecords) WaitBarrier(at.Full(worker.ring.stage), worker.ring.parity);
         EndSlice(track, GemmWork::kWait, tile);
         if constexpr (kScales) {
-          MultiplyScaled<Call::Epilogue::kGated>(worker, stages, sums);
+          MultiplyScaled<Walk>(call, worker, sums);
         } else {
           Multiply(worker, stages, sums);
         }
         EndSlice(track, GemmWork::kMultiply, tile);
-        Finish(call, tile, sums);
+        // Biases are loaded together as far as there are registers for them.
+        FinishSums<kColumns, kScales ? kColumns / 4 : 1>(call, tile, sums);
         if constexpr (Call::Epilogue::kFloat32) {
-          StoreFloatTile(call, tile, sums);
+          StoreFloatTile<kColumns>(call, tile, sums);
+        } else if constexpr (Shared::kHandsOver) {
+          HandOverTile(call, tile, worker, sums);
         } else {
           StoreTile(call, tile, worker, sums);
         }
@@ -363,15 +313,16 @@ class RowsGemm {
         Skip(worker, stages);
       }
     }
-    if (threadIdx.x % kWarpgroup == 0) WaitStoresWritten();
+    if (!Shared::kHandsOver && threadIdx.x % kWarpgroup == 0) WaitStoresWritten();
   }
 
-  // The copy unit's stores are the first thread's, others those of the warpgroup.
+  // The copy unit's stores are the first thread's, or the storing warp's, which has seen them
+  // written; others are those of the warpgroup.
   template <typename Walk>
   static __device__ __forceinline__ void TellPasses(Walk& walk, int warpgroup) {
     const bool leader = threadIdx.x % kWarpgroup == 0;
     SyncThreads(1 + warpgroup, kWarpgroup);
-    if (leader) {
+    if (!Shared::kHandsOver && leader) {
       WaitStoresWritten();
       FenceGlobalForCopies();
     }
@@ -390,7 +341,7 @@ class RowsGemm {
   }
 
   static __device__ __forceinline__ void Multiply(Worker& worker, int stages, Sums& sums) {
-    const SharedAddresses& at = worker.at;
+    const Shared& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     Ring& ring = worker.ring;
@@ -417,10 +368,10 @@ class RowsGemm {
   // What the scaling warp does.
   template <bool ue8m0, typename Call, typename Walk>
   static __device__ __forceinline__ void LoadScales(const Call& call, Walk& walk,
-                                                    const SharedAddresses& at) {
+                                                    const Shared& at) {
     using Writer = StageScalesWriter<kColumns, Call::Epilogue::kGated>;
-    const GemmOperands& p = call.operands;
-    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    const int stages = StagesOf(call);
+    const bool in_rounds = InRounds<Walk>(call);
     Ring ring;
     for (uint32_t round = 0;; ++round) {
       const ToldUnit told = TakeUnit<Walk>(at, round);
@@ -431,11 +382,19 @@ class RowsGemm {
         if (Lane() == 0) walk.Await(tile, kRows);
         __syncwarp();
       }
-      const Writer writer(p, tile);
-      for (int i = 0; i < stages; ++i) {
+      const Writer writer(call.operands, tile, in_rounds);
+      for (int i = 0; i < stages;) {
+        const uint32_t to = at.Scales(in_rounds ? ring.parity : 0);
         WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
-        writer.template Write<ue8m0>(i, at.Scales(ring.stage), at.Full(ring.stage));
-        ring.Next();
+        if (in_rounds) {
+          writer.template WriteRound<ue8m0>(i, to, at.Full(0));
+          ring.parity ^= 1;
+          i += kStages;
+        } else {
+          writer.template Write<ue8m0>(i, ring.stage, to, at.Full(ring.stage));
+          ring.Next();
+          ++i;
+        }
       }
     }
   }
@@ -443,31 +402,24 @@ class RowsGemm {
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
   // tensor cores multiply for the other, if its wgmmas come one right after the other: nothing
   // between them waits.
-  template <bool gated>
-  static __device__ __forceinline__ void MultiplyScaled(Worker& worker, int stages, Sums& sums) {
-    const SharedAddresses& at = worker.at;
-    const int own_row = worker.warpgroup * kRowsPerWarpgroup;
-#pragma unroll
-    for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
-    // Of stage 0, and what each stage adds to it.
-    const uint32_t first_rows =
-        UniformOf(TileDescriptor(at.Rows(0) + static_cast<uint32_t>(own_row) * kStageRowBytes));
-    const uint32_t first_weights = UniformOf(TileDescriptor(at.Weights(0)));
-    constexpr uint32_t kStageStep = kStageBytes >> 4;
-    uint32_t own_scales = at.Scales(0) + static_cast<uint32_t>(own_row + OwnWgmmaRow()) * 4;
-    // Otherwise the compiler computes it anew in each stage.
-    asm volatile("" : "+r"(own_scales));
+  template <typename Walk, typename Call>
+  static __device__ __forceinline__ void MultiplyScaled(const Call& call, Worker& worker,
+                                                        Sums& sums) {
+    constexpr bool kGated = Call::Epilogue::kGated;
+    using Scales = StageScalesOf<kColumns, kGated>;
+    const int stages = StagesOf(call);
+    const Shared& at = worker.at;
+    const StageAddresses first(worker);
     const bool releases = Lane() < kClusterBlocks;
-    const uint32_t empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
-    uint32_t stage = UniformOf(static_cast<uint32_t>(worker.ring.stage));
-    uint32_t parity = worker.ring.parity;
-#pragma unroll 4
-    for (int i = 0; i < stages; ++i) {
+    uint32_t parity = UniformOf(worker.ring.parity);
+    const auto multiply_stage = [&](uint32_t stage, uint32_t slot) __attribute__((always_inline)) {
       WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
-      const uint32_t scales = stage * kScalesBytes;
-      const StageFactors<kColumns, gated> factors(at.Scales(0) + scales, own_scales + scales);
-      const uint32_t rows = first_rows + stage * kStageStep;
-      const uint32_t weights = first_weights + stage * kStageStep;
+      const StageFactors<kColumns, kGated> factors(
+          first.scales + slot * Shared::kScalesBytes + stage * 4,
+          at.Scales(slot) + Scales::kColumnsAt + stage * Scales::kColumnsPitch);
+      constexpr uint32_t kStageStep = Shared::kStageBytes >> 4;
+      const uint32_t rows = first.rows + stage * kStageStep;
+      const uint32_t weights = first.weights + stage * kStageStep;
       Sums partial;
       BeginWgmma();
 #pragma unroll
@@ -476,116 +428,135 @@ class RowsGemm {
       }
       CommitWgmma();
       WaitWgmma<0>();
-      if (releases) ArriveAt(empty + stage * kBarrierBytes);
+      if (releases) ArriveAt(first.empty + stage * kBarrierBytes);
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
       }
-      stage = stage == kStages - 1 ? 0 : stage + 1;
-      if (stage == 0) parity ^= 1;
+    };
+#pragma unroll
+    for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
+    if (InRounds<Walk>(call)) {
+#pragma unroll 1
+      for (int i = 0; i < stages; i += kStages) {
+#pragma unroll
+        for (uint32_t stage = 0; stage < kStages; ++stage) multiply_stage(stage, parity);
+        parity ^= 1;
+      }
+    } else {
+      uint32_t stage = UniformOf(static_cast<uint32_t>(worker.ring.stage));
+#pragma unroll 2
+      for (int i = 0; i < stages; ++i) {
+        multiply_stage(stage, 0);
+        stage = stage == kStages - 1 ? 0 : stage + 1;
+        if (stage == 0) parity ^= 1;
+      }
+      worker.ring.stage = static_cast<int>(stage);
     }
-    worker.ring.stage = static_cast<int>(stage);
     worker.ring.parity = parity;
   }
 
-  // Adds the bias and multiplies by the rows' scales.
-  template <typename Call>
-  static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
-                                                Sums& sums) {
-    if (call.epilogue.HasBias()) {
-#pragma unroll
-      for (int j = 0; j < kColumns / 2; ++j) {
-        const int column = tile.column + j / 4 * 8 + Lane() % 4 * 2 + j % 2;
-        if (column < call.operands.n) sums[j] += call.epilogue.Bias(tile.expert, column);
-      }
-    }
-    if (call.epilogue.HasRowScale()) {
-      float scales[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = OwnWgmmaRow() + i * 8;
-        scales[i] = call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
-      }
-#pragma unroll
-      for (int j = 0; j < kColumns / 2; ++j) {
-        // Where gate and up alternate by eight columns, only `up` is scaled.
-        if (!Call::Epilogue::kGated || j / 4 % 2 == 1) sums[j] *= scales[j / 2 % 2];
-      }
-    }
-  }
-
-  // Float32 goes from the registers to global memory: four lanes have 32 bytes of a row.
-  template <typename Call>
-  static __device__ __forceinline__ void StoreFloatTile(const Call& call, const GemmTile& tile,
-                                                        const Sums& sums) {
-    using Epilogue = Call::Epilogue;
-    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
-    const int out_column = (Epilogue::kGated ? tile.column / 2 : tile.column) + Lane() % 4 * 2;
-#pragma unroll
-    for (int second_row = 0; second_row < 2; ++second_row) {
-      const int row = OwnWgmmaRow() + second_row * 8;
-      if (row >= tile.rows) continue;
-#pragma unroll
-      for (int chunk = 0; chunk < kOutColumns / 8; ++chunk) {
-        const int column = out_column + chunk * 8;
-        if (column >= call.operands.out_columns) continue;
-        const float* const pair = sums + chunk * (Epilogue::kGated ? 8 : 4) + second_row * 2;
-        if constexpr (Epilogue::kGated) {
-          StoreFloats(call.operands, tile.row + row, column, call.epilogue.Gate(pair[0], pair[4]),
-                      call.epilogue.Gate(pair[1], pair[5]));
-        } else {
-          StoreFloats(call.operands, tile.row + row, column, pair[0], pair[1]);
-        }
-      }
-    }
-  }
-
-  // Boxes of 64 rows and columns go through shared memory.
+  // Boxes of 64 rows and columns go through shared memory, in turn through two places.
   template <typename Call>
   static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
                                                    Worker& worker, const Sums& sums) {
     using Epilogue = Call::Epilogue;
-    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
-    const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
+    using Boxes = OutBoxes<Epilogue, kOutElement, kColumns, kBoxRowBytes>;
+    static_assert(Boxes::kBytes == Shared::kBoxBytes);
     const bool leader = threadIdx.x % kWarpgroup == 0;
-    OutRows<Epilogue::kScatters> rows;
-    if constexpr (Epilogue::kScatters) rows.Find(call.epilogue, tile);
-    const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
+    const OutPart<Boxes, Epilogue> part(call.epilogue, tile);
 #pragma unroll
-    for (int some = 0; some < kOutColumns; some += kBoxesAtOnce * kBoxColumns) {
-      const int end = min(some + kBoxesAtOnce * kBoxColumns, kOutColumns);
-      const int first_box = worker.box;
-      if (leader) WaitStoresRead<kBoxes - kBoxesAtOnce>();
+    for (int i = 0; i < Boxes::kNumber; ++i) {
+      const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
+      if (leader) WaitStoresRead<Shared::kBoxes - 1>();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
-#pragma unroll
-      for (int chunk = some / 8; chunk < end / 8; chunk += 2) {
-        const uint32_t box =
-            worker.at.Box(worker.warpgroup, first_box + (chunk * 8 - some) / kBoxColumns);
-        const int c = chunk % (kBoxColumns / 8);
-        StoreMatrices(SwizzledChunk(box, row, c + Lane() / 16),
-                      OutPair<kOutElement>(call.epilogue, sums, chunk, 0),
-                      OutPair<kOutElement>(call.epilogue, sums, chunk, 1),
-                      OutPair<kOutElement>(call.epilogue, sums, chunk + 1, 0),
-                      OutPair<kOutElement>(call.epilogue, sums, chunk + 1, 1));
-      }
+      Boxes::Fill(call.epilogue, sums, i, box);
       FenceSharedForCopies();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
-#pragma unroll
-      for (int first = some; first < end; first += kBoxColumns) {
-        const uint32_t box =
-            worker.at.Box(worker.warpgroup, first_box + (first - some) / kBoxColumns);
-        const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
-                           tile.rows >= kRowsPerWarpgroup;
-        if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
-        if (!whole) {
-          StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
-                    kOutColumns - first, rows);
-        }
+      if (Boxes::IsWhole(tile, i)) {
+        if (leader) StoreBox(&call.maps.out, box, Boxes::ColumnOf(tile, i), tile.row);
+      } else {
+        part.Store(call.operands, box, i);
       }
       // An empty group, too, so that "all but the last" means the other box.
       if (leader) CommitStores();
-      worker.box = (worker.box + kBoxesAtOnce) % kBoxes;
+      worker.box = (worker.box + 1) % Shared::kBoxes;
     }
+  }
+
+  // All boxes at once, which the storing warp stores. What is less than a box the warps store.
+  template <typename Call>
+  static __device__ __forceinline__ void HandOverTile(const Call& call, const GemmTile& tile,
+                                                      Worker& worker, const Sums& sums) {
+    using Boxes = HandedBoxes<Call>;
+    const uint32_t boxes = worker.at.Box(worker.warpgroup, 0);
+    WaitBarrier(worker.at.OutEmpty(worker.warpgroup), worker.out_parity ^ 1);
+    worker.out_parity ^= 1;
+#pragma unroll
+    for (int i = 0; i < Boxes::kNumber; ++i) {
+      Boxes::Fill(call.epilogue, sums, i, boxes + i * Boxes::kBytes);
+    }
+    FenceSharedForCopies();
+    __syncwarp();
+    if (!Boxes::IsWhole(tile, 0)) {
+      const OutPart<Boxes, typename Call::Epilogue> part(call.epilogue, tile);
+#pragma unroll
+      for (int i = 0; i < Boxes::kNumber; ++i) {
+        part.Store(call.operands, boxes + i * Boxes::kBytes, i);
+      }
+      __syncwarp();
+    }
+    if (Lane() == 0) Arrive(worker.at.OutFull(worker.warpgroup));
+  }
+
+  // ---- the storing warp
+
+  // Boxes of 64 or, as gated tiles of 192 columns have 96, 32 columns.
+  static constexpr int OutRowBytes(bool gated) {
+    return Shared::kHandsOver && gated ? kBoxRowBytes / 2 : kBoxRowBytes;
+  }
+  template <typename Call>
+  using HandedBoxes =
+      OutBoxes<typename Call::Epilogue, kOutElement, kColumns, OutRowBytes(Call::Epilogue::kGated)>;
+
+  template <typename Walk, typename Call>
+  static __device__ __forceinline__ void StoreTiles(const Call& call, const Shared& at) {
+    using Boxes = HandedBoxes<Call>;
+    uint32_t parities[2] = {0, 0};
+    for (uint32_t round = 0;; ++round) {
+      const ToldUnit told = TakeUnit<Walk>(at, round);
+      if (!told.found()) break;
+#pragma unroll
+      for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+        GemmTile tile = told.tile;
+        tile.row += warpgroup * kRowsPerWarpgroup;
+        tile.rows -= warpgroup * kRowsPerWarpgroup;
+        if (tile.rows <= 0 || tile.column >= call.operands.n) continue;
+        WaitBarrier(at.OutFull(warpgroup), parities[warpgroup]);
+        parities[warpgroup] ^= 1;
+        __syncwarp();
+        if (ElectOne()) {
+          if (Boxes::IsWhole(tile, 0)) {
+#pragma unroll
+            for (int i = 0; i < Boxes::kNumber; ++i) {
+              StoreBox(&call.maps.out, at.Box(warpgroup, 0) + i * Boxes::kBytes,
+                       Boxes::ColumnOf(tile, i), tile.row);
+            }
+            CommitStores();
+          }
+          if constexpr (Walk::kTells) {
+            WaitStoresWritten();
+            FenceGlobalForCopies();
+          } else {
+            WaitStoresRead<0>();
+          }
+          Arrive(at.OutEmpty(warpgroup));
+        }
+        __syncwarp();
+      }
+    }
+    if (ElectOne()) WaitStoresWritten();
+    __syncwarp();
   }
 };
 

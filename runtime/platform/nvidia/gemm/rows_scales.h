@@ -13,25 +13,31 @@
 
 namespace octet::device::internal {
 
-// The first of the two rows of the tile that the thread's sums belong to; the other is 8 more.
-__device__ __forceinline__ int OwnWgmmaRow() {
-  return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4;
+// Scales of this many stages, a round of the ring, lie together in shared memory: those of 128 rows,
+// [row][stage], so that a row's are 16 bytes, then those of the columns, [stage][kColumnsPitch].
+inline constexpr int kScaleStages = 4;
+
+// Whether a row's scales of a round are copied at once.
+__device__ __forceinline__ bool ScalesComeInRounds(const GemmOperands& p, int stages) {
+  const bool aligned =
+      p.scales.row_words % 4 == 0 && reinterpret_cast<uintptr_t>(p.scales.a) % 16 == 0;
+  return stages % kScaleStages == 0 && (p.scales.ue8m0 || aligned);
 }
 
-// What the scales of a stage of a tile are in shared memory: those of 128 rows, then those of the
-// columns.
 template <int columns, bool gated>
 struct StageScalesOf {
   static constexpr int kRows = 128;
+  static constexpr uint32_t kRowPitch = kScaleStages * 4;
   // So many columns have one scale, wherever a tile begins. If gated, one of gate and one of up.
   static constexpr int kColumnsOfOne =
       columns % kGemmScaleGroup != 0 ? kGemmScaleGroup / 2 : (gated ? columns : kGemmScaleGroup);
   static constexpr int kKinds = gated ? 2 : 1;
   static constexpr int kNumber = columns / kColumnsOfOne * kKinds;  // of scales of columns
   static_assert(!gated || 2 * kGemmScaleGroup % kColumnsOfOne == 0);
-  static constexpr uint32_t kColumnsAt = kRows * 4;
-  static constexpr int kChunks = (kNumber + 3) / 4;  // of 16 bytes, of scales of columns
-  static constexpr uint32_t kBytes = kColumnsAt + kChunks * 16;
+  static_assert(kNumber * kScaleStages <= 32, "a lane has at most one of a round");
+  static constexpr uint32_t kColumnsAt = kRows * kRowPitch;
+  static constexpr uint32_t kColumnsPitch = (kNumber + 3) / 4 * 16;
+  static constexpr uint32_t kBytes = kColumnsAt + kScaleStages * kColumnsPitch;
 
   // Returns the scale of the columns of sum j of a thread: eight of gate, eight of up in turn.
   static constexpr int IndexOf(int j) {
@@ -39,8 +45,8 @@ struct StageScalesOf {
   }
 };
 
-// Brings the scales of a tile to shared memory, one stage after the other. By a whole warp, of
-// which each lane has four rows, and some have one scale of the columns.
+// Brings the scales of a tile to shared memory, one stage or one round after the other. By a whole
+// warp, of which each lane has four rows, and some have a scale of the columns.
 template <int columns, bool gated>
 class StageScalesWriter {
   using Scales = StageScalesOf<columns, gated>;
@@ -49,24 +55,27 @@ class StageScalesWriter {
 
  public:
   // Rows and columns beyond the last repeat it.
-  __device__ __forceinline__ StageScalesWriter(const GemmOperands& p, const GemmTile& tile) {
+  __device__ __forceinline__ StageScalesWriter(const GemmOperands& p, const GemmTile& tile,
+                                               bool in_rounds) {
     const ScaleRows of_rows = ScaleRows::OfRows(p.scales, tile.row);
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       rows_[i] = of_rows.RowAt(min(Lane() + i * kWarp, tile.rows - 1));
     }
     constexpr int kGroup = gated ? 2 * kGemmScaleGroup : kGemmScaleGroup;
-    const int i = min(Lane(), Scales::kNumber - 1);
+    stage_ = in_rounds ? Lane() % kScaleStages : 0;
+    number_ = in_rounds ? Lane() / kScaleStages : Lane();
+    const int i = min(number_, Scales::kNumber - 1);
     const int column = min(tile.column + i / Scales::kKinds * Scales::kColumnsOfOne, p.n - 1);
     const int up = gated && i % 2 == 1 ? ScaleRows::UpRow(p) : 0;
     columns_ = ScaleRows::OfColumns<gated>(p, tile.expert, 0).RowAt(column / kGroup + up);
   }
 
-  // Writes the scales of `stage` to `to`, and arrives at the barrier, every lane once, when they
-  // are there.
+  // Writes the scales of `stage` to their place in the round at `to`, and arrives at the barrier,
+  // every lane once, when they are there.
   template <bool ue8m0>
-  __device__ __forceinline__ void Write(int stage, uint32_t to, uint32_t barrier) const {
-    const uint32_t own = to + static_cast<uint32_t>(Lane()) * 4;
+  __device__ __forceinline__ void Write(int stage, int place, uint32_t to, uint32_t barrier) const {
+    const uint32_t own = to + static_cast<uint32_t>(Lane()) * Scales::kRowPitch + place * 4;
     const int word = ScaleRows::WordOf<ue8m0>(stage);
     if constexpr (ue8m0) {
       float scales[kOwnRows];
@@ -74,22 +83,64 @@ class StageScalesWriter {
       for (int i = 0; i < kOwnRows; ++i) {
         scales[i] = ScaleRows::ScaleOf<ue8m0>(rows_[i][word], stage);
       }
-      const float of_columns = ScaleRows::ScaleOf<ue8m0>(columns_[word], stage);
 #pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) StoreFloatShared(own + i * kWarp * 4, scales[i]);
-      if (Lane() < Scales::kNumber) StoreFloatShared(own + Scales::kColumnsAt, of_columns);
-      Arrive(barrier);
+      for (int i = 0; i < kOwnRows; ++i) {
+        StoreFloatShared(own + i * kWarp * Scales::kRowPitch, scales[i]);
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) CopyWord(own + i * kWarp * 4, rows_[i] + word);
-      if (Lane() < Scales::kNumber) CopyWord(own + Scales::kColumnsAt, columns_ + word);
+      for (int i = 0; i < kOwnRows; ++i) {
+        CopyWord(own + i * kWarp * Scales::kRowPitch, rows_[i] + word);
+      }
+    }
+    WriteColumns<ue8m0>(stage, to + place * Scales::kColumnsPitch, barrier);
+  }
+
+  // The same for a round that begins with `stage`.
+  template <bool ue8m0>
+  __device__ __forceinline__ void WriteRound(int stage, uint32_t to, uint32_t barrier) const {
+    const uint32_t own = to + static_cast<uint32_t>(Lane()) * Scales::kRowPitch;
+    const int word = ScaleRows::WordOf<ue8m0>(stage);
+    if constexpr (ue8m0) {
+      uint32_t words[kOwnRows];
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) words[i] = rows_[i][word];
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        StoreFloatsShared(
+            own + i * kWarp * Scales::kRowPitch, ScaleRows::ScaleOf<true>(words[i], 0),
+            ScaleRows::ScaleOf<true>(words[i], 1), ScaleRows::ScaleOf<true>(words[i], 2),
+            ScaleRows::ScaleOf<true>(words[i], 3));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        CopyChunk(own + i * kWarp * Scales::kRowPitch, rows_[i] + word);
+      }
+    }
+    WriteColumns<ue8m0>(stage, to, barrier);
+  }
+
+ private:
+  template <bool ue8m0>
+  __device__ __forceinline__ void WriteColumns(int stage, uint32_t to, uint32_t barrier) const {
+    to += Scales::kColumnsAt + stage_ * Scales::kColumnsPitch + number_ * 4;
+    const uint32_t* const from = columns_ + ScaleRows::WordOf<ue8m0>(stage + stage_);
+    if constexpr (ue8m0) {
+      const float scale = ScaleRows::ScaleOf<ue8m0>(*from, stage + stage_);
+      if (number_ < Scales::kNumber) StoreFloatShared(to, scale);
+      Arrive(barrier);
+    } else {
+      if (number_ < Scales::kNumber) CopyWord(to, from);
       ArriveWithCopies(barrier);
     }
   }
 
- private:
   const uint32_t* rows_[kOwnRows];
+  // The lane's scale of the columns: of this stage of a round, and which one.
   const uint32_t* columns_;
+  int stage_;
+  int number_;
 };
 
 // The factors of a thread's sums of a stage: the products of the scales of its two rows and of its
@@ -99,18 +150,20 @@ class StageFactors {
   using Scales = StageScalesOf<columns, gated>;
 
  public:
-  // `from`: the scales of the stage. `own`: among them that of the first of the thread's two rows;
-  // the other is 8 more.
-  __device__ __forceinline__ StageFactors(uint32_t from, uint32_t own) {
+  // `own`: the scale of the first of the thread's two rows; the other is 8 more.
+  __device__ __forceinline__ StageFactors(uint32_t own, uint32_t of_columns) {
     float of_rows[2];
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(of_rows[0]) : "r"(own) : "memory");
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(of_rows[1]) : "r"(own + 8 * 4) : "memory");
+    asm volatile("ld.shared.f32 %0, [%1];"
+                 : "=f"(of_rows[1])
+                 : "r"(own + 8 * Scales::kRowPitch)
+                 : "memory");
 #pragma unroll
     for (int i = 0; i < Scales::kNumber; i += 4) {
       float v[4];
       asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
                    : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                   : "r"(from + Scales::kColumnsAt + i * 4)
+                   : "r"(of_columns + i * 4)
                    : "memory");
 #pragma unroll
       for (int j = i; j < i + 4 && j < Scales::kNumber; ++j) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "gemm/async.h"
+#include "gemm/pipeline.h"
 #include "gemm/wgmma.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -31,6 +32,7 @@ inline constexpr uint32_t kToldTileBytes = 16;
 template <typename Walk>
 inline constexpr uint32_t kToldBytes = kToldTileBytes + (Walk::kTells ? 4 : 0);
 inline constexpr uint32_t kToldRoom = 32;  // of them, aligned to 16
+inline constexpr int kUnitSlots = 2;       // units that are told at once
 
 // Stores to `to` in block `block`; the barrier there counts the bytes.
 template <typename Walk>
@@ -59,6 +61,45 @@ __device__ __forceinline__ ToldUnit LoadToldUnit(uint32_t from) {
 __device__ __forceinline__ GemmTile UniformTile(const GemmTile& tile) {
   return {UniformOf(tile.expert), UniformOf(tile.row), UniformOf(tile.rows),
           UniformOf(tile.column)};
+}
+
+// By the loading thread of each block: tells both blocks the unit, or is told. `at`: where it goes
+// (RowsShared).
+template <typename Shared, typename Walk>
+__device__ __forceinline__ ToldUnit ShareUnit(const Shared& at, Walk& walk, uint32_t round,
+                                              int unit) {
+  const int slot = static_cast<int>(round % kUnitSlots);
+  const uint32_t parity = round / kUnitSlots & 1;
+  const ToldUnit stuck = {{ToldUnit::kStuck}};
+  if (at.rank == 0) {
+    const bool found = walk.Find(unit);
+    if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return stuck;
+    ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
+#pragma unroll 1
+    for (int block = 1;; --block) {
+      ToldUnit told = {{ToldUnit::kNone}, walk.SameRows(), unit};
+      if (found) told.tile = walk.Tile(block);
+      TellUnit<Walk>(told, at.Unit(slot), at.UnitFull(slot), static_cast<uint32_t>(block));
+      if (block == 0) return told;
+    }
+  }
+  ExpectBytes(at.UnitFull(slot), kToldBytes<Walk>);
+  if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return stuck;
+  const ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
+  ArriveAt(at.UnitEmpty(slot), 0);
+  return told;
+}
+
+// By whole warps, for each round once.
+template <typename Walk, typename Shared>
+__device__ __forceinline__ ToldUnit TakeUnit(const Shared& at, uint32_t round) {
+  const int slot = static_cast<int>(round % kUnitSlots);
+  WaitBarrier(at.UnitFull(slot), round / kUnitSlots & 1);
+  ToldUnit told = LoadToldUnit<Walk>(at.Unit(slot));
+  told.tile = UniformTile(told.tile);
+  __syncwarp();
+  if (Lane() == 0) ArriveAt(at.UnitEmpty(slot), 0);
+  return told;
 }
 
 }  // namespace octet::device::internal

@@ -24,6 +24,11 @@ __device__ __forceinline__ uint64_t WholeDescriptor(uint32_t lower) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   return lower | kEightRows | kSwizzle128;
 }
+// The first of the two rows that the thread's accumulators belong to; the other is 8 more.
+__device__ __forceinline__ int OwnWgmmaRow() {
+  return static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+}
+
 // A value that all lanes have. The compiler then knows, and computes with it once for all lanes.
 template <typename Word>
 __device__ __forceinline__ Word UniformOf(Word value) {

@@ -1,0 +1,116 @@
+// The shared memory of a block that multiplies tiles of many rows:
+//
+//   stages     4 x (128 rows, then the rows of the weights), 128 bytes of K of each
+//   boxes      of output, for each of the two multiplying warpgroups
+//   scales     of two rounds of stages; FP8 alone
+//   barriers   full and empty of each stage; of each place for a unit; of each warpgroup's output
+//   units      two places for the next ones (rows_units.h)
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_SHARED_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_SHARED_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gemm/pipeline.h"
+#include "gemm/rows_scales.h"
+#include "gemm/rows_units.h"
+#include "gemm/tensor_map.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device::internal {
+
+template <int columns, GemmElement element>
+struct RowsShared {
+  static constexpr int kRows = 2 * kRowsPerWarpgroup;
+  static constexpr int kStages = 4;
+  static constexpr bool kScales = element == GemmElement::kFp8;
+  static_assert(!kScales || kStages == kScaleStages);
+  static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
+  static constexpr uint32_t kWeightsBytes = columns * kStageRowBytes;
+  static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
+  static constexpr GemmElement kOutElement = OutElementOf(element);
+  static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
+  // Of output, for each warpgroup: all of a tile's, which then a free warp stores, or two in turn,
+  // which the warpgroup stores.
+  static constexpr bool kHandsOver = kScales;
+  static constexpr int kBoxes = kHandsOver ? columns / kBoxColumns : 2;
+  static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
+  // Room for the scales of a gated product, which has more.
+  static constexpr uint32_t kScalesBytes = kScales ? StageScalesOf<columns, true>::kBytes : 0;
+  static constexpr int kMultiplyingWarps = 8;
+  static constexpr int kScalingWarps = kScales ? 1 : 0;
+  static constexpr int kStoringWarps = kHandsOver ? 1 : 0;
+
+ private:
+  static constexpr uint32_t kBoxesAt = kStages * kStageBytes;
+  static constexpr uint32_t kScalesAt = kBoxesAt + 2 * kBoxes * kBoxBytes;
+  static constexpr uint32_t kBarriersAt = kScalesAt + 2 * kScalesBytes;
+  static constexpr int kUnitBarriers = 2 * kStages;
+  static constexpr int kOutBarriers = kUnitBarriers + 2 * kUnitSlots;
+  static constexpr int kShrunkBarrier = kOutBarriers + 4;
+  static constexpr int kBarriers = kShrunkBarrier + 1;
+  static constexpr uint32_t kUnitsAt = (kBarriersAt + kBarriers * kBarrierBytes + 15) / 16 * 16;
+
+ public:
+  static constexpr size_t kBytes = kUnitsAt + kUnitSlots * kToldRoom;
+
+  uint32_t base;
+  uint32_t rank;  // of the block in its cluster
+
+  __device__ uint32_t Rows(int stage) const {
+    return base + static_cast<uint32_t>(stage) * kStageBytes;
+  }
+  __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
+  __device__ uint32_t Box(int warpgroup, int box) const {
+    return base + kBoxesAt + static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
+  }
+  // Of a round of stages: if scales come in rounds, of one with this parity.
+  __device__ uint32_t Scales(uint32_t parity) const {
+    return base + kScalesAt + parity * kScalesBytes;
+  }
+  __device__ uint32_t Full(int stage) const { return Barrier(stage); }
+  __device__ uint32_t Empty(int stage) const { return Barrier(kStages + stage); }
+  __device__ uint32_t UnitFull(int slot) const { return Barrier(kUnitBarriers + slot); }
+  __device__ uint32_t UnitEmpty(int slot) const {
+    return Barrier(kUnitBarriers + kUnitSlots + slot);
+  }
+  // A warpgroup's output is in its boxes, and they are free again.
+  __device__ uint32_t OutFull(int warpgroup) const { return Barrier(kOutBarriers + warpgroup); }
+  __device__ uint32_t OutEmpty(int warpgroup) const {
+    return Barrier(kOutBarriers + 2 + warpgroup);
+  }
+  // The multiplying warps have handed their registers back.
+  __device__ uint32_t Shrunk() const { return Barrier(kShrunkBarrier); }
+  __device__ uint32_t Unit(int slot) const {
+    return base + kUnitsAt + static_cast<uint32_t>(slot) * kToldRoom;
+  }
+
+  // By one thread, before all else.
+  __device__ void InitBarriers(bool scales_in_rounds) const {
+    constexpr int kScalingLanes = kScalingWarps * 32;
+    for (int i = 0; i < kStages; ++i) {
+      InitBarrier(Full(i), 1 + (i > 0 && scales_in_rounds ? 0 : kScalingLanes));
+      InitBarrier(Empty(i), 2 * kMultiplyingWarps);  // of both blocks
+    }
+    for (int i = 0; i < kUnitSlots; ++i) {
+      InitBarrier(UnitFull(i), 1);
+      // And block 1's loading thread.
+      InitBarrier(UnitEmpty(i), 2 * (kMultiplyingWarps + kScalingWarps + kStoringWarps) + 1);
+    }
+    for (int i = 0; i < 2; ++i) {
+      InitBarrier(OutFull(i), kMultiplyingWarps / 2);
+      InitBarrier(OutEmpty(i), 1);
+    }
+    InitBarrier(Shrunk(), kMultiplyingWarps);
+    PublishBarriers();
+  }
+
+ private:
+  __device__ uint32_t Barrier(int i) const {
+    return base + kBarriersAt + static_cast<uint32_t>(i * kBarrierBytes);
+  }
+};
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_SHARED_H_
