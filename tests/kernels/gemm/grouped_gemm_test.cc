@@ -85,13 +85,15 @@ TEST_F(GroupedGemmTest, AppliesEveryEpilogue) {
 TEST_F(GroupedGemmTest, ComputesFp8WithEveryEpilogue) {
   for (const ScaleFormat scales : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
     for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
-      const GroupedGemmConfig config = {.n = 272,
-                                        .k = 400,
-                                        .format = GemmFormat::kFp8,
-                                        .scale_format = scales,
-                                        .activation = activation};
+      GroupedGemmConfig config = {.n = 272,
+                                  .k = 400,
+                                  .format = GemmFormat::kFp8,
+                                  .scale_format = scales,
+                                  .activation = activation};
       Check(MakeGemmProblem(config, {70, 0, 3, 257}));
       Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+      config.k = 1536;  // of which scales may come several at a time
+      Check(MakeGemmProblem(config, {130, 3, 70}));
     }
   }
 }

@@ -128,7 +128,7 @@ class RowsGemm {
         }
       }
       if constexpr (Shared::kHandsOver) {
-        static_assert(!Call::Epilogue::kFloat32, "which no boxes are stored of");
+        static_assert(!Call::Epilogue::kFloat32, "float32 does not go through boxes");
         if (wave == 2) StoreTiles<Walk>(call, at);
       }
       if constexpr (Walk::kTells) {
