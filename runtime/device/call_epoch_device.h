@@ -15,7 +15,7 @@ namespace octet::device {
 // each of the blocks that share `call` must take both steps once.
 class CallStart {
  public:
-  __device__ CallStart(const FailurePort& port, CallEpoch* call) : call_(call) {
+  __device__ __forceinline__ CallStart(const FailurePort& port, CallEpoch* call) : call_(call) {
     if (!IsReader()) return;
     next_ = LoadRelaxed<Scope::kDevice>(&call->epoch);
     failed_ = HasFailed(port);
