@@ -29,7 +29,7 @@ struct Part {
   uint8_t wave;   // to whose sums they are added
 };
 
-// What a wave has left to others: so many slots from the first on.
+// The slots with the parts that a wave has left to others.
 struct LeftParts {
   uint16_t first;
   uint16_t count;

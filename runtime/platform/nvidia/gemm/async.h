@@ -100,7 +100,7 @@ template <typename Walk>
 __device__ __forceinline__ void StoreFloatShared(uint32_t to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
-// Of 16 bytes.
+// The same with 16 bytes.
 __device__ __forceinline__ void StoreFloatsShared(uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");

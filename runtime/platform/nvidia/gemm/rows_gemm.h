@@ -243,7 +243,7 @@ class RowsGemm {
     Ring ring = {};
   };
 
-  // What a warp needs for each stage, computed once: of stage 0, to which each stage adds the same.
+  // Addresses in stage 0 that a warp computes once for a tile; each stage adds the same to them.
   struct StageAddresses {
     uint32_t rows;  // descriptors
     uint32_t weights;

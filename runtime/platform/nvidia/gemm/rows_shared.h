@@ -30,8 +30,8 @@ struct RowsShared {
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
   static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
-  // Of output, for each warpgroup: all of a tile's, which then a free warp stores, or two in turn,
-  // which the warpgroup stores.
+  // A warpgroup has boxes for all of a tile's output, which then a free warp stores, or two in
+  // turn, which the warpgroup stores.
   static constexpr bool kHandsOver = kScales;
   static constexpr int kBoxes = kHandsOver ? columns / kBoxColumns : 2;
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
@@ -64,7 +64,7 @@ struct RowsShared {
   __device__ uint32_t Box(int warpgroup, int box) const {
     return base + kBoxesAt + static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
   }
-  // Of a round of stages: if scales come in rounds, of one with this parity.
+  // Returns the place of a round's scales: if scales come in rounds, of one with this parity.
   __device__ uint32_t Scales(uint32_t parity) const {
     return base + kScalesAt + parity * kScalesBytes;
   }
