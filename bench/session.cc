@@ -1,5 +1,6 @@
 #include "bench/session.h"
 
+#include <cstdio>
 #include <string>
 
 #include "absl/memory/memory.h"

@@ -1,5 +1,7 @@
 #include "kernels/model/bounded_json.h"
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

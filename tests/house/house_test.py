@@ -13,6 +13,7 @@ import unittest
 sys.dont_write_bytecode = True
 
 import includes  # noqa: E402
+import lacking  # noqa: E402
 import markdown  # noqa: E402
 import style  # noqa: E402
 from tree import ROOT, read_tree  # noqa: E402
@@ -152,6 +153,21 @@ RULES = [
          "which belongs into tools/commands/command_line.cc"),
         (angle("kernels/layer/pack_weights.cc", "nlohmann/json.hpp"), "kernels/model/"),
         (angle("tools/support/npy.cc", "sys/mman.h"), "kernels/model/"),
+    ]),
+    (lacking.others_headers, [
+        (replace("kernels/model/layer_tensors.cc", "#include <limits>\n", ""),
+         "kernels/model/layer_tensors.cc: std::numeric_limits needs <limits>"),
+        (replace("kernels/model/safetensors.cc", '#include "absl/strings/str_cat.h"\n', ""),
+         "kernels/model/safetensors.cc: absl::StrCat needs <absl/strings/str_cat.h>"),
+        (replace("tests/kernels/strategy_test.cc", "#include <gmock/gmock.h>\n", ""),
+         "EXPECT_THAT needs <gmock/gmock.h>"),
+        (append("runtime/node/node.cc", "nlohmann::json json;\n"), "needs <nlohmann/json.hpp>"),
+        (append("runtime/node/node.cc", "const bool kUnknown = errno == ENOENT;\n"),
+         "runtime/node/node.cc: errno needs"),
+        (append("kernels/types/fp8.cc", "void Sleep() { ::usleep(1); }\n"), "usleep needs <unistd.h>"),
+        (append("kernels/types/fp8.cc", "void Close(int file) { close(file); }\n"), "close needs"),
+        (append("runtime/node/node.cc", "std::jthread thread;\n"), "give std::jthread a header"),
+        (append("runtime/node/node.cc", "const int kWidth = LONG_BIT;\n"), "give LONG_BIT a header"),
     ]),
     (style.header_guards, [
         (replace("runtime/gpu/launch.h", "#ifndef OCTET_RUNTIME_GPU_LAUNCH_H_",

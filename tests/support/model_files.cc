@@ -8,6 +8,8 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -1,4 +1,6 @@
 // Waves, blocks and grids of the emulated GPUs, and their shared memory.
+#include <algorithm>
+
 #include "memory/poison.h"
 #include "tests/platform/emulation/emulation_fixture.h"
 
