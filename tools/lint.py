@@ -3,9 +3,18 @@
 
     tools/lint.py [--build-dir=FOLDER] [--jobs=N] [FILE...]
 
-Without a FOLDER the build is that of the CMake preset `lint`, build/lint, which is configured first and
-not built. Without FILEs all sources of the build in runtime, kernels, tools, tests, bench and docs are
-checked. The exit code is 1 when clang-tidy fails for one; what it says goes to standard output.
+Without a FOLDER the build is that of the CMake preset `lint`, build/lint, which is configured first; only
+its precompiled headers are built. Without FILEs all sources of the build in runtime, kernels, tools,
+tests, bench and docs are checked. The exit code is 1 when clang-tidy fails for one; what it says goes to
+standard output.
+
+Most of clang-tidy's time goes into headers, so the sources of a folder that are compiled alike are given
+to it as one, as OCTET_UNITY compiles them. Where it says anything, each is asked about by itself. Its
+neighbours may hide that a source lacks an include: one that follows others which include what it does
+not is compiled by itself, too, without making code. What precompiled headers may hide, those of other
+projects, tests/house looks for (lacking.py). They may also hide a bad name in a header, since clang-tidy
+says nothing of a name that a macro's arguments use: names in headers are looked at before, without any
+source, and a source with a header of which something is said is asked about by itself.
 
 A stamp is an empty file. Its name is the SHA-256 of everything that clang-tidy's answer follows
 from: clang-tidy with its libraries, every .clang-tidy above the source and what it includes, the
@@ -36,8 +45,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("runtime", "kernels", "tools", "tests", "bench", "docs")
+PRECOMPILED = ("octet_precompiled", "octet_unoptimized_precompiled", "octet_test_precompiled")
 KEPT_DAYS = 30
 MOST_AT_ONCE = 8  # sources that one process checks
+HEADERS_AT_ONCE = 60
+UNIT = "octet_lint_unit.cc"  # the file that includes several sources; there is none on disk
 # clang-tidy fills hundreds of megabytes: faults of small pages would be a fifth of its time.
 MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"
           "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=1073741824")
@@ -81,6 +93,21 @@ def filters(path):
             re.findall(r"^\s*\w*HeaderFilterRegex:\s*['\"]?(.*?)['\"]?\s*$", text, re.MULTILINE)]
 
 
+def separate_folders():
+    """The folders whose files name things alike, of OctetTargets.cmake."""
+    try:
+        text = (ROOT / "cmake/OctetTargets.cmake").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return re.search(r"set\(octet_separate_folders ([^)]*)\)", text)[1].split()
+
+
+def plain_command(words, source):
+    """A compile command without what it makes and of what."""
+    return [word for number, word in enumerate(words)
+            if word not in ("-o", "-c", source) and (number == 0 or words[number - 1] != "-o")]
+
+
 class Linter:
     def __init__(self, arguments):
         self.build = pathlib.Path(arguments.build_dir).resolve()
@@ -99,6 +126,9 @@ class Linter:
                 self.precompiled[os.path.join(folder, output)] = words
             source = os.path.abspath(os.path.join(folder, entry["file"]))
             self.commands.setdefault(source, []).append((folder, words))
+        self.separate = separate_folders()
+        self.included = {}  # of each source that could be scanned, a list for each command
+        self.misnamed = set()  # headers that have to be looked at with each of their sources
         self._roots = [(re.compile(re.escape(str(path)) + r"(?![\w.+-])"), name)
                        for path, name in ((self.build, "<build>"), (ROOT, "<root>"))]
 
@@ -173,24 +203,129 @@ class Linter:
         name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         return name, [*paths, *configured]
 
-    def tidy_says(self, sources):
-        """(exit code, what clang-tidy says) of some sources."""
+    def compiled_like(self, source):
+        """What sources have in common that may be one for the compiler; None for one that may not."""
+        parent = os.path.dirname(source)
+        if (len(self.commands[source]) != 1 or not source.endswith(".cc")
+                or os.path.relpath(parent, ROOT) in self.separate
+                or not self.misnamed.isdisjoint(self.headers(source))):
+            return None
+        (folder, words), = self.commands[source]
+        return parent, folder, tuple(plain_command(words, source))
+
+    def groups(self, sources):
+        """Lists of sources that one process checks: as one file where that is possible."""
+        alike, alone = {}, []
+        for source in sources:
+            key = self.compiled_like(source)
+            (alone if key is None else alike.setdefault(key, [])).append(source)
+        found = []
+        for members in alike.values():
+            count = -(-len(members) // MOST_AT_ONCE)
+            found += [members[number::count] for number in range(count)]
+        alone += [source for group in found if len(group) == 1 for source in group]
+        size = max(1, min(MOST_AT_ONCE, len(alone) // (2 * self.jobs)))
+        return ([group for group in found if len(group) > 1]
+                + [alone[first:first + size] for first in range(0, len(alone), size)])
+
+    def as_one(self, paths, source, scratch):
+        """Arguments for clang-tidy that make it read `paths` as one file beside `source`, which is
+        compiled like that."""
+        (folder, words), = self.commands[source]
+        words = plain_command(words, source)
+        unit = os.path.join(os.path.dirname(source), UNIT)
+        content, database, overlay = (os.path.join(scratch, name) for name in
+                                      (UNIT, "compile_commands.json", "overlay.json"))
+        pathlib.Path(content).write_text("".join(
+            f'// NOLINTNEXTLINE(bugprone-suspicious-include)\n#include "{path}"\n'
+            for path in paths), encoding="utf-8")
+        pathlib.Path(database).write_text(json.dumps(
+            [{"directory": folder, "file": unit, "arguments": [*words, "-c", unit]}]),
+            encoding="utf-8")
+        pathlib.Path(overlay).write_text(json.dumps(
+            {"version": 0, "roots": [{"name": unit, "type": "file", "external-contents": content}]}),
+            encoding="utf-8")
+        return [f"--vfsoverlay={overlay}", "-p", scratch, unit]
+
+    def misnamed_headers(self, sources):
+        """Of the headers of sources that will be read as one, those with names that are bad."""
+        own = re.compile(re.escape(str(ROOT)) + rf"/({'|'.join(FOLDERS)})/.*\.h$")
+        alike, seen = {}, set()
+        for group in self.groups(sources):
+            if len(group) > 1 and self.compiled_like(group[0]):
+                alike_as = self.compiled_like(group[0])[1:]
+                first, paths = alike.setdefault(alike_as, (group[0], []))
+                for source in group:
+                    for path in self.included.get(source, [[]])[0]:
+                        if own.match(path) and path not in seen:
+                            seen.add(path)
+                            paths.append(path)
+        parts = [(first, paths[begin:begin + HEADERS_AT_ONCE]) for first, paths in alike.values()
+                 for begin in range(0, len(paths), HEADERS_AT_ONCE)]
+
+        def names(part):
+            first, paths = part
+            with tempfile.TemporaryDirectory(prefix="octet_lint_") as scratch:
+                code, said = self.tidy_says(["-checks=-*,readability-identifier-naming",
+                                             *self.as_one(paths, first, scratch)])
+            if not code and not said:
+                return []
+            middle = len(paths) // 2  # headers may not go together, too
+            return paths if middle == 0 else [
+                *names((first, paths[:middle])), *names((first, paths[middle:]))]
+
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            return {path for paths in pool.map(names, parts) for path in paths}
+
+    def headers(self, source):
+        """What a source includes; nothing where that is unknown."""
+        return set().union(*self.included.get(source, [])) - {source}
+
+    def hiding(self, sources):
+        """Those of the sources that would not be seen to lack an include after the ones before."""
+        before, found = set(), set()
+        for number, source in enumerate(sources):
+            if number and (source not in self.included or not before <= self.headers(source)):
+                found.add(source)
+            before |= self.headers(source)
+        return found
+
+    def compiler_says(self, source):
+        (folder, words), = self.commands[source]
+        done = subprocess.run([*plain_command(words, source), "-fsyntax-only", source], text=True,
+                              cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={"GLIBC_TUNABLES": MALLOC, **os.environ}, check=False)
+        return done.returncode, done.stdout
+
+    def tidy_says(self, arguments):
+        """(exit code, what clang-tidy says)."""
         environment = {"GLIBC_TUNABLES": MALLOC, **os.environ}
-        done = subprocess.run([self.tidy, "-quiet", "-p", str(self.build), *sources], text=True,
+        done = subprocess.run([self.tidy, "-quiet", *arguments], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
                               check=False)
         # Otherwise standard error counts the warnings that nobody wants to see.
         return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
     def check(self, sources):
-        """(source, exit code, what clang-tidy says) of each source.
+        """(source, exit code, what clang-tidy says) of each source of a group.
 
         One process reads headers and asks for memory once for all. Where it says anything, each
         source is asked about by itself.
         """
-        code, said = self.tidy_says(sources)
+        alone = ["-p", str(self.build)]
+        keys = {self.compiled_like(source) for source in sources}
+        if len(sources) > 1 and len(keys) == 1 and None not in keys:
+            sources = sorted(sources, key=lambda source: (len(self.headers(source)), source))
+            with tempfile.TemporaryDirectory(prefix="octet_lint_") as scratch:
+                code, said = self.tidy_says(self.as_one(sources, sources[0], scratch))
+            if not code and not said:
+                hiding = self.hiding(sources)
+                return [(source, *(self.compiler_says(source) if source in hiding else (0, "")))
+                        for source in sources]
+        else:
+            code, said = self.tidy_says([*alone, *sources])
         if len(sources) > 1 and (code or said):
-            return [(source, *self.tidy_says([source])) for source in sources]
+            return [(source, *self.tidy_says([*alone, source])) for source in sources]
         return [(source, code, said) for source in sources]
 
     def forget_old_stamps(self):
@@ -201,8 +336,8 @@ class Linter:
     def run(self, sources):
         begin = time.monotonic()
         self.stamps.mkdir(parents=True, exist_ok=True)
-        keys = {source: self.key(source, included)
-                for source, included in self.scan(sources).items()}
+        self.included = self.scan(sources)
+        keys = {source: self.key(source, included) for source, included in self.included.items()}
         unchecked = []
         for source in sources:
             stamp = self.stamps / keys[source][0] if keys.get(source) else None
@@ -210,11 +345,10 @@ class Linter:
                 stamp.touch()
             else:
                 unchecked.append(source)
+        self.misnamed = self.misnamed_headers(unchecked)
         failed = number = 0
-        size = max(1, min(MOST_AT_ONCE, len(unchecked) // (2 * self.jobs)))
-        groups = [unchecked[first:first + size] for first in range(0, len(unchecked), size)]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            running = [pool.submit(self.check, group) for group in groups]
+            running = [pool.submit(self.check, group) for group in self.groups(unchecked)]
             for done in concurrent.futures.as_completed(running):
                 for source, code, said in done.result():
                     number += 1
@@ -251,10 +385,11 @@ def main():
         parser.exit(2, f"lint.py: no {arguments.clang_tidy}\n")
     if not arguments.build_dir:
         arguments.build_dir = str(ROOT / "build/lint")
-        done = subprocess.run(["cmake", "--preset", "lint"], cwd=ROOT, capture_output=True,
-                              text=True, check=False)
-        if done.returncode:
-            parser.exit(2, f"lint.py: cmake --preset lint failed:\n{done.stdout}{done.stderr}")
+        for command in (["cmake", "--preset", "lint"],
+                        ["cmake", "--build", "build/lint", "--target", *PRECOMPILED]):
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode:
+                parser.exit(2, f"lint.py: {shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
     try:
         linter = Linter(arguments)
     except FileNotFoundError as error:

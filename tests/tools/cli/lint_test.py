@@ -189,13 +189,13 @@ class LintTest(unittest.TestCase):
 
     def test_sources_that_one_process_checks(self):
         """What one of them says is said of that one alone."""
-        good = [f"many/good{number}.cc" for number in range(6)]
+        good = [f"good{number}/a.cc" for number in range(6)]
         for file in good:
             self.write(f"tools/{file}", '#include "../b.h"\n')
-        self.write("tools/many/bad0.cc", "int* Bad() { return 0; }\n")
-        self.write("tools/many/bad9.cc", '#include "bad9.h"\n')
-        self.write("tools/many/bad9.h", "inline int* bad_name() { return nullptr; }\n")
-        bad = ["many/bad0.cc", "many/bad9.cc"]
+        self.write("tools/bad0/a.cc", "int* Bad() { return 0; }\n")
+        self.write("tools/bad9/a.cc", '#include "bad9.h"\n')
+        self.write("tools/bad9/bad9.h", "inline int* bad_name() { return nullptr; }\n")
+        bad = ["bad0/a.cc", "bad9/a.cc"]
         self.write_commands(self.tree, sources=["a.cc", "sub/c.cc", *bad, *good])
         self.write_tool(f'echo "$@" >>{self.folder}/calls\n{REAL}')
         said = self.assert_checked(["a.cc", "sub/c.cc", *bad, *good], code=1)
@@ -207,6 +207,93 @@ class LintTest(unittest.TestCase):
         self.assertEqual(calls.count(5), 2)
         self.assertGreater(calls.count(1), 0)
         self.assert_checked(bad, code=1)
+
+    def write_folder(self, texts, **flags):
+        """Sources in tools/many, and commands for them; the tool tells of its calls."""
+        for file, text in texts.items():
+            self.write(f"tools/many/{file}", text)
+        self.write_commands(self.tree, sources=[f"many/{file}" for file in texts], **flags)
+        self.write_tool(f'echo "$@" >>{self.folder}/calls\n{REAL}')
+        return [f"many/{file}" for file in texts]
+
+    def calls(self):
+        return [[os.path.basename(word) for word in line.split() if word.endswith(".cc")]
+                for line in (self.folder / "calls").read_text().splitlines()]
+
+    def test_sources_of_a_folder_are_one(self):
+        """Each of them has a stamp of its own."""
+        files = self.write_folder({f"{name}.cc": f"int* {name}() {{ return nullptr; }}\n"
+                                   for name in ("One", "Two", "Three")})
+        self.assert_checked(files)
+        self.assertEqual(self.calls(), [["octet_lint_unit.cc"]])
+        self.assertFalse((self.tree / "tools/many/octet_lint_unit.cc").exists())
+        self.write("tools/many/One.cc", "int* One() { return nullptr; }  // More.\n")
+        self.assert_checked(["many/One.cc"])
+        self.assertEqual(self.calls()[1:], [["One.cc"]])
+        self.assert_checked([])
+
+    def test_what_is_said_of_one_of_a_folder(self):
+        """In a source and in its header: found among the others, and told of it alone."""
+        files = self.write_folder({
+            "good.cc": "int* Good() { return nullptr; }\n",
+            "bad.cc": "int* Bad() { return 0; }\n",
+            "named.cc": '#include "named.h"\n',
+            "last.cc": "int* Last() { return nullptr; }\n"})
+        self.write("tools/many/named.h", "inline int* bad_name() { return nullptr; }\n")
+        said = self.assert_checked(files, code=1)
+        self.assertIn("modernize-use-nullptr", said)
+        self.assertIn("bad_name", said)
+        self.assertIn("4 files checked, 2 failed", said)
+        self.assertEqual(self.calls()[0], ["octet_lint_unit.cc"])
+        self.assert_checked(["many/bad.cc", "many/named.cc"], code=1)
+
+    def test_sources_that_cannot_be_one(self):
+        """Those that name things alike are asked about by themselves: in one of OctetTargets.cmake's
+        folders at once."""
+        text = "namespace {\nint One() { return 1; }\n}  // namespace\nint %s() { return One(); }\n"
+        files = self.write_folder({f"{name}.cc": text % name for name in ("First", "Second")})
+        self.assert_checked(files)
+        self.assertEqual(self.calls(), [["octet_lint_unit.cc"], ["First.cc"], ["Second.cc"]])
+        self.write("cmake/OctetTargets.cmake", "set(octet_separate_folders bench tools/many)\n")
+        self.write("tools/many/.clang-tidy", "InheritParentConfig: true\n")
+        self.assert_checked(files)
+        self.assertNotIn(["octet_lint_unit.cc"], self.calls()[3:])
+
+    def test_include_that_neighbours_hide(self):
+        """Whichever of them comes first."""
+        for lacking, including in (("a.cc", "z.cc"), ("z.cc", "a.cc")):
+            files = self.write_folder({
+                lacking: "int* Lacking() { return B(); }\n",
+                "m.cc": f"int* Neither() {{ return nullptr; }}  // {lacking}\n",
+                including: '#include "../b.h"\nint* Including() { return B(); }\n'})
+            said = self.assert_checked(files, code=1)
+            self.assertIn(f"{lacking}:1:25: error: use of undeclared identifier 'B'", said)
+            self.assertIn("3 files checked, 1 failed", said)
+            self.assert_checked([f"many/{lacking}"], code=1)
+            self.write(f"tools/many/{lacking}", '#include "../b.h"\nint* Lacking() { return B(); }\n')
+            self.assert_checked([f"many/{lacking}"])
+
+    def test_name_that_only_macros_use(self):
+        """clang-tidy says nothing of it where it sees such a use, which a source's neighbour has."""
+        guarded = "#ifndef M_H_\n#define M_H_\n%s\n#endif\n"
+        for name, code in (("Good", 0), ("bad_name", 1)):
+            self.write("tools/m.h", guarded % f"int {name}();\n#define USE(x) (x)")
+            files = self.write_folder({
+                "a.cc": f'#include "../m.h"\n// {name}\nint A() {{ return 1; }}\n',
+                "b.cc": f'#include "../m.h"\nint B() {{ return USE({name}()); }}\n'})
+            said = self.assert_checked(files, code=code)
+            self.assertEqual("m.h:3:5: error: invalid case style" in said, code == 1, said)
+
+    def test_configuration_of_a_folder(self):
+        """Of sources that are one, it is that of their folder."""
+        files = self.write_folder({f"{name}.cc": f"int* {name}() {{ return nullptr; }}\n"
+                                   for name in ("one", "two")})
+        self.write("tools/many/.clang-tidy", "InheritParentConfig: true\nCheckOptions:\n"
+                   "  readability-identifier-naming.FunctionCase: lower_case\n")
+        self.assert_checked(files)
+        self.assertEqual(self.calls(), [["octet_lint_unit.cc"]])
+        self.write("tools/many/.clang-tidy", "InheritParentConfig: true\n")
+        self.assert_checked(files, code=1)
 
     def test_another_checkout(self):
         self.stamp_all()
