@@ -12,6 +12,8 @@
 //              experts, in the order of their slots ──► y, or partial rows to their tokens' ranks
 //   reduce     y = Σ partial rows, by ascending rank                  (one rank: no)
 //
+// One token of FP8 or MXFP4 on one rank has a kernel with other products (one_token.h).
+//
 // The two products are bound by reading weights. Each wave has a ring of its own in shared memory,
 // through which it loads ahead, over the second barrier, too (ring.h):
 //
@@ -32,15 +34,16 @@
 #include "kernels/decode/kernels.h"
 #include "kernels/decode/layout.h"
 #include "kernels/decode/logits.h"
+#include "kernels/decode/one_token.h"
 #include "kernels/decode/pieces.h"
 #include "kernels/decode/products.h"
 #include "kernels/decode/protocol.h"
 #include "kernels/decode/ring.h"
-#include "kernels/decode/shares.h"
 #include "kernels/decode/strips.h"
 #include "kernels/decode/tiling.h"
 #include "kernels/decode/tokens.h"
 #include "kernels/decode/weights.h"
+#include "octet/fp4_format.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
@@ -132,15 +135,23 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   const int entries = choice.List();  // its barrier: the rings' memory is that of the choice
   if (blockIdx.x == 0) choice.template CountRows<IsDense(kMost)>(epoch);
   end(Tag::kList);
+  if constexpr (Weights::kOneToken) {
+    using OneToken = OneToken<Weights>;
+    OneToken products(p, chosen, entries, shared);
+    products.Run([&] {
+      end(Tag::kFirstProducts);
+      if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return false;
+      end(Tag::kFirstBarrier);
+      return true;
+    });
+    end(Tag::kSecondProducts);
+    return;
+  }
   const typename Products::StripsType strips(p, chosen.entries, entries);
-  auto* const parts = reinterpret_cast<PartList<kWaves>*>(
-      shared + p.shared.parts + device::Wave() * p.shared.part_list_bytes);
-  const PieceWalk<typename Products::StripsType, kWaves> walk(strips, parts);
+  const PieceWalk<typename Products::StripsType, kWaves> walk(strips);
   typename Products::Ring ring(shared + p.shared.ring + device::Wave() * Products::Ring::kBytes,
                                walk);
-  Products products(
-      {p, tokens, chosen, strips, sums, parts, reinterpret_cast<float*>(shared + p.shared.slots)},
-      ring);
+  Products products({p, tokens, chosen, strips, sums}, ring);
   products.template Run<Phase::kFirst>(protocol);
   end(Tag::kFirstProducts);
   if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
@@ -178,13 +189,38 @@ Kernel PickCapacity(int tokens) {
 // Whether there is a kernel of its own for one token, and whether a call has no more: the host must
 // know the number, and there must be no other ranks' tokens.
 bool HasOneTokenKernel(const DecodeVariant& variant) {
-  return variant.fp8 && !variant.shared_experts && CapacityFor(variant.max_tokens) == kFewTokens;
+  return (variant.fp8 || variant.mxfp4) && !variant.shared_experts &&
+         CapacityFor(variant.max_tokens) == kFewTokens;
 }
 bool HasOneToken(const DecodeParams& params) {
   return params.layout.num_ranks == 1 && params.tokens_of == nullptr && params.num_tokens <= 1;
 }
-constexpr Kernel kOneTokenKernel =
-    Decode<ForOneToken<WithoutSharedExperts<Fp8Weights>>, kFewTokens>;
+Kernel PickOneTokenKernel(const DecodeVariant& variant) {
+  using Mxfp4 = ForOneToken<WithoutSharedExperts<Mxfp4Weights>>;
+  if (variant.fp8) return Decode<ForOneToken<WithoutSharedExperts<Fp8Weights>>, kFewTokens>;
+  if constexpr (FewerRows(kFewTokens, Mxfp4::kBits) < SecondRows(kFewTokens, Mxfp4::kBits)) {
+    if (variant.fewer_rows) return Decode<WithFewerRows<Mxfp4>, kFewTokens>;
+  }
+  return Decode<Mxfp4, kFewTokens>;
+}
+
+void SetProducts(const DecodeVariant& variant, DecodeParams& params) {
+  const Matrices& m = params.routed;
+  const int bits = variant.fp8 ? Fp8Weights::kBits : Mxfp4Weights::kBits;
+  const int hidden = params.layout.hidden;
+  params.products[0] = {m.first, m.first_scales, m.first_bias, 2 * m.columns, hidden, 0, 0, 0};
+  params.products[1] = {m.second, m.second_scales, m.second_bias, hidden, m.columns, 0, 0, 0};
+  constexpr int kGroup = 128;  // FP8 has a scale for 128 × 128 weights.
+  for (Product& product : params.products) {
+    constexpr int kUnit = 16;  // bytes of which a row of exponents is a multiple
+    product.pitch = product.columns * bits / 8;
+    product.scale_rows = (product.rows + kGroup - 1) / kGroup;
+    product.scale_pitch = variant.fp8 ? (product.columns + kGroup - 1) / kGroup
+                                      : (product.columns / kMxBlock + kUnit - 1) / kUnit * kUnit;
+  }
+  // Gate and up have rows of their own.
+  params.products[0].scale_rows = 2 * ((m.columns + kGroup - 1) / kGroup);
+}
 
 Kernel PickKernel(const DecodeVariant& variant) {
   if (!variant.shared_experts && CapacityFor(variant.max_tokens) == kFewTokens) {
@@ -229,20 +265,21 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   const int bits = variant.fp8 || variant.mxfp4 ? small_bits : kPlainBits;
   const size_t ring = size(kWaves * SlotsFor(tokens, bits)) * size(SlotBytesFor(tokens, bits));
   layout.sums = Aligned(std::max(choice, ring));
-  layout.entries =
-      layout.sums +
-      size(BuffersFor(tokens) * kWaves * tokens * PieceRows(tokens, bits)) * sizeof(float);
+  const auto rows = [&](int n) {
+    return size(n * kWaves * PieceRows(tokens, bits)) * sizeof(float);
+  };
+  size_t end_of_sums = layout.sums + rows(BuffersFor(tokens) * tokens);
+  if (HasOneTokenKernel(variant)) {
+    layout.waves = layout.sums + rows(std::max(kRoundStrips, std::min(topk, num_local_experts)));
+    layout.tokens = layout.waves + rows(1);
+    layout.chains = layout.tokens + size(kWaves * PieceRowBytes(tokens, bits) * kPlainBits / bits);
+    end_of_sums =
+        std::max(end_of_sums, layout.chains + size(kWaves * kListedChains) * sizeof(ChainPlace));
+  }
+  layout.entries = end_of_sums;
   layout.pair_weights = layout.entries + size(num_local_experts + 1) * sizeof(Entry);
   layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
-  layout.parts = Aligned(layout.pair_tokens + size(pairs));
-  layout.slots = layout.parts;
-  layout.bytes = layout.parts;
-  if (HasOneTokenKernel(variant)) {
-    layout.part_list_bytes = Aligned(PartList<kWaves>::Bytes(std::min(topk, num_local_experts)));
-    layout.slots += size(kWaves) * layout.part_list_bytes;
-    layout.bytes =
-        layout.slots + size(BuffersFor(tokens) * kSlots * PieceRows(tokens, bits)) * sizeof(float);
-  }
+  layout.bytes = Aligned(layout.pair_tokens + size(pairs));
   return layout;
 }
 
@@ -261,7 +298,8 @@ int BlockThreads(int wave_size) { return kWaves * wave_size; }
 
 hipError_t LoadDecode(const DecodeVariant& variant, size_t shared_bytes) {
   if (HasOneTokenKernel(variant)) {
-    const hipError_t error = device::LoadKernelWithShared(kOneTokenKernel, shared_bytes);
+    const hipError_t error =
+        device::LoadKernelWithShared(PickOneTokenKernel(variant), shared_bytes);
     if (error != hipSuccess) return error;
   }
   return device::LoadKernelWithShared(PickKernel(variant), shared_bytes);
@@ -269,9 +307,12 @@ hipError_t LoadDecode(const DecodeVariant& variant, size_t shared_bytes) {
 
 hipError_t LaunchDecode(const DecodeParams& params, const DecodeVariant& variant,
                         const LaunchShape& shape, hipStream_t stream) {
-  const bool one = HasOneTokenKernel(variant) && HasOneToken(params);
-  return device::LaunchCooperative(one ? kOneTokenKernel : PickKernel(variant), params, shape,
-                                   stream);
+  if (!HasOneTokenKernel(variant) || !HasOneToken(params)) {
+    return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
+  }
+  DecodeParams with_products = params;
+  SetProducts(variant, with_products);
+  return device::LaunchCooperative(PickOneTokenKernel(variant), with_products, shape, stream);
 }
 
 }  // namespace octet::decode

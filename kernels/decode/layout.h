@@ -67,13 +67,13 @@ struct SharedLayout {
   size_t topk_weights;  // float [tokens][K]
   size_t chosen;        // uint32 [local experts][2]: a bit for each token
   size_t sums;          // float [waves][tokens][rows of a piece]
+  // In the memory of sums, with a kernel for one token, which has fewer of them (one_token.h).
+  size_t waves;         // float [waves][rows of a piece]
+  size_t tokens;        // [waves] columns of a piece, of the dtype
+  size_t chains;        // ChainPlace [waves][kListedChains]
   size_t entries;       // Entry [local experts + 1]
   size_t pair_weights;  // float [pairs]
   size_t pair_tokens;   // uint8 [pairs]
-  // With a kernel for one token (shares.h); nothing without.
-  size_t parts;  // PartList [waves], of so many bytes each
-  size_t part_list_bytes;
-  size_t slots;  // float [buffers][slots][rows of a piece]
   size_t bytes;
 };
 

@@ -12,6 +12,67 @@
 
 namespace octet::decode {
 
+// A lane's 16 bytes of each of its rows of a tile, and their exponents, if there are any. of_rows:
+// so many rows of the tile are there.
+template <typename W, typename RowMma, int rows, int row_bytes>
+class LaneWeights {
+ public:
+  static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row
+
+  // `first_row`: the tile's, in the piece at `data`.
+  __device__ __forceinline__ void Load(const char* data, int first_row, int of_rows, int step) {
+    const int chunk = step * kGroups + RowMma::Group();
+    const char* const tile = data + first_row * row_bytes;
+#pragma unroll
+    for (int part = 0; part < RowMma::kRowParts; ++part) {
+      bytes_[part] = {};
+      if (!HasPart(of_rows, part)) continue;
+      const int offset = PieceOffset<row_bytes>(RowMma::Row(part), chunk);
+      bytes_[part] = *reinterpret_cast<const device::Vec16*>(tile + offset);
+    }
+  }
+  // `first`: of the piece's exponents in a row.
+  __device__ __forceinline__ void LoadExponents(const char* data, int first, int first_row,
+                                                int of_rows, int step) {
+    const char* const tile = data + rows * row_bytes + first_row * kChunkBytes;
+#pragma unroll
+    for (int part = 0; part < RowMma::kRowParts; ++part) {
+      exponents_[part] = 0;
+      if (!W::kOfBlocks || !HasPart(of_rows, part)) continue;
+      const char* const of_row = tile + RowMma::Row(part) * kChunkBytes;
+      exponents_[part] = static_cast<uint8_t>(of_row[first + step * kGroups + RowMma::Group()]);
+    }
+  }
+  __device__ __forceinline__ uint32_t LargestExponent() const {
+    uint32_t largest = 0;
+#pragma unroll
+    for (const uint32_t exponent : exponents_) {
+      if (exponent > largest) largest = exponent;
+    }
+    return largest;
+  }
+  template <bool usual>
+  __device__ __forceinline__ void Multiply(int of_rows, int index, const device::Vec16& tokens,
+                                           float (&sums)[4]) const {
+    device::Vec16 operands[RowMma::kRowParts];
+#pragma unroll
+    for (int part = 0; part < RowMma::kRowParts; ++part) {
+      operands[part] = {};
+      if (!HasPart(of_rows, part)) continue;
+      operands[part] = W::template Operand<usual>(bytes_[part], index, exponents_[part]);
+    }
+    RowMma::Multiply(operands, tokens, sums);
+  }
+
+ private:
+  static __device__ __forceinline__ bool HasPart(int of_rows, int part) {
+    return RowMma::FirstRow(part) < of_rows;
+  }
+
+  device::Vec16 bytes_[RowMma::kRowParts];
+  uint32_t exponents_[RowMma::kRowParts];
+};
+
 // The lane's part of a token's row in the columns of a piece, in registers.
 template <typename W, typename RowMma, int rows, int row_bytes>
 class PieceTokens {
@@ -42,8 +103,9 @@ class PieceTokens {
     Weights weights[kSteps][kOfTiles];
 #pragma unroll
     for (int i = 0; i < kSteps * kOfTiles; ++i) {
-      weights[i / kOfTiles][i % kOfTiles].template LoadExponents<of_rows>(
-          data, exponents_, i % kOfTiles, i / kOfTiles);
+      const int row = i % kOfTiles * kMmaRows;
+      weights[i / kOfTiles][i % kOfTiles].LoadExponents(data, exponents_, row, of_rows - row,
+                                                        i / kOfTiles);
     }
     // Asked once for the piece, not for each operand: code without branches is much faster.
     if constexpr (!W::kOneConversion) {
@@ -56,64 +118,9 @@ class PieceTokens {
   }
 
  private:
-  static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row of weights
+  using Weights = LaneWeights<W, RowMma, rows, row_bytes>;
+  static constexpr int kGroups = Weights::kGroups;
   static constexpr int kSteps = row_bytes / (kGroups * 16);
-
-  // The lane's 16 bytes of each of its rows of a tile.
-  class Weights {
-   public:
-    template <int of_rows>
-    __device__ __forceinline__ void Load(const char* data, int tile, int step) {
-      const int chunk = step * kGroups + RowMma::Group();
-#pragma unroll
-      for (int part = 0; part < RowMma::kRowParts; ++part) {
-        bytes_[part] = {};
-        if (!HasPart(of_rows, tile, part)) continue;
-        const int row = tile * kMmaRows + RowMma::Row(part);
-        bytes_[part] =
-            *reinterpret_cast<const device::Vec16*>(data + PieceOffset<row_bytes>(row, chunk));
-      }
-    }
-    template <int of_rows>
-    __device__ __forceinline__ void LoadExponents(const char* data, int first, int tile, int step) {
-#pragma unroll
-      for (int part = 0; part < RowMma::kRowParts; ++part) {
-        exponents_[part] = 0;
-        if (!W::kOfBlocks || !HasPart(of_rows, tile, part)) continue;
-        const int row = tile * kMmaRows + RowMma::Row(part);
-        const char* const of_row = data + rows * row_bytes + row * kChunkBytes;
-        exponents_[part] = static_cast<uint8_t>(of_row[first + step * kGroups + RowMma::Group()]);
-      }
-    }
-    __device__ __forceinline__ uint32_t LargestExponent() const {
-      uint32_t largest = 0;
-#pragma unroll
-      for (const uint32_t exponent : exponents_) {
-        if (exponent > largest) largest = exponent;
-      }
-      return largest;
-    }
-    template <bool usual, int of_rows>
-    __device__ __forceinline__ void Multiply(int tile, int index, const device::Vec16& tokens,
-                                             float (&sums)[4]) const {
-      device::Vec16 operands[RowMma::kRowParts];
-#pragma unroll
-      for (int part = 0; part < RowMma::kRowParts; ++part) {
-        operands[part] = {};
-        if (!HasPart(of_rows, tile, part)) continue;
-        operands[part] = W::template Operand<usual>(bytes_[part], index, exponents_[part]);
-      }
-      RowMma::Multiply(operands, tokens, sums);
-    }
-
-   private:
-    static __device__ __forceinline__ bool HasPart(int of_rows, int tile, int part) {
-      return tile * kMmaRows + RowMma::FirstRow(part) < of_rows;
-    }
-
-    device::Vec16 bytes_[RowMma::kRowParts];
-    uint32_t exponents_[RowMma::kRowParts];
-  };
 
   // Whether the quicker conversion has the scales of all lanes.
   template <int kOfTiles>
@@ -134,14 +141,16 @@ class PieceTokens {
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int tile = 0; tile < kOfTiles; ++tile) {
-        weights[step][tile].template Load<of_rows>(data, tile, step);
+        const int row = tile * kMmaRows;
+        weights[step][tile].Load(data, row, of_rows - row, step);
       }
 #pragma unroll
       for (int index = 0; index < W::kOperands; ++index) {
         const device::Vec16 tokens = W::InOrder(vecs_[step * W::kOperands + index]);
 #pragma unroll
         for (int tile = 0; tile < kOfTiles; ++tile) {
-          weights[step][tile].template Multiply<usual, of_rows>(tile, index, tokens, sums[tile]);
+          weights[step][tile].template Multiply<usual>(of_rows - tile * kMmaRows, index, tokens,
+                                                       sums[tile]);
         }
       }
     }

@@ -13,17 +13,16 @@
 
 #include "device_ops.h"
 #include "kernels/decode/chosen.h"
+#include "kernels/decode/gated.h"
 #include "kernels/decode/kernels.h"
 #include "kernels/decode/layout.h"
 #include "kernels/decode/pieces.h"
 #include "kernels/decode/protocol.h"
 #include "kernels/decode/ring.h"
-#include "kernels/decode/shares.h"
 #include "kernels/decode/strips.h"
 #include "kernels/decode/tiling.h"
 #include "kernels/decode/tokens.h"
 #include "kernels/decode/weights.h"
-#include "kernels/router/router_math.h"
 #include "octet/swiglu.h"
 
 namespace octet::decode {
@@ -35,16 +34,13 @@ class Products {
   using StripsType = Strips<Weights, kMost>;
   using Ring = PieceRing<PieceWalk<StripsType, kWaves>>;
 
-  // The constructor's arguments. `sums` are those of the waves, as above. If waves share parts, these
-  // are this wave's, and `slots` as SharedLayout has them.
+  // The constructor's arguments. `sums` are those of the waves, as above.
   struct Inputs {
     const DecodeParams& p;
     const Tokens& tokens;
     const Chosen& chosen;
     const StripsType& strips;
     float* sums;
-    const PartList<kWaves>* parts;
-    float* slots;
   };
   __device__ __forceinline__ Products(const Inputs& in, Ring& ring)
       : p_(in.p),
@@ -52,9 +48,7 @@ class Products {
         chosen_(in.chosen),
         strips_(in.strips),
         ring_(ring),
-        sums_(in.sums),
-        parts_(in.parts),
-        slots_(in.slots) {}
+        sums_(in.sums) {}
 
   // This block's units of a phase. kFirst: h[pair] = silu(gate · x) ⊙ (up · x). kSecond, when h is
   // there: Σ weight · (down · h), to where the output goes.
@@ -63,9 +57,8 @@ class Products {
     int number = 0;
 #pragma unroll 1
     for (Unit unit = strips_.FirstOf(phase); strips_.Has(phase, unit); strips_.Next(phase, unit)) {
-      float* const buffer = BufferOf(number);
-      float* const slots = SlotsOf(number++);
-      Sum<phase>(unit, buffer, slots);
+      float* const buffer = BufferOf(number++);
+      Sum<phase>(unit, buffer);
       __syncthreads();
       if constexpr (phase == Phase::kFirst) {
         const Entry entry = chosen_.entries[unit.entry];
@@ -77,23 +70,20 @@ class Products {
           const int own = i % kPairs * 2;  // of the strip's columns
           if (!IsChosen(entry, index) || !HasColumn(shared, column + own)) return;
           const int row = own / kGatedRows * kMmaRows + own % kGatedRows;
-          StoreGated(shared ? SwiGlu() : p_.swiglu, SumsOf(buffer, 0, index) + row,
-                     GatedRows(shared) + GatedOffset(shared, entry, index) + (column + own) * 2);
+          StoreGated<Weights, kWaves, kMost * kPieceRows>(
+              shared ? SwiGlu() : p_.swiglu, SumsOf(buffer, 0, index) + row, kWaves,
+              GatedRows(shared) + GatedOffset(shared, entry, index) + (column + own) * 2);
         });
       } else {
         constexpr int kRows = StripsType::kSecondRows;
         const int first = unit.strip * kRows;
         const int quads = Smaller(p_.layout.hidden - first, kRows) / kQuad;
-        if constexpr (StripsType::kShares) {
-          if (IsAdder(number)) AddSlots(buffer, slots);
-        }
         ForRows(number, tokens_.num_all() * quads, [&](int i) {
           StoreOutput(protocol, i / quads, first + i % quads * kQuad,
                       AddWaves(buffer, i / quads, i % quads * kQuad));
         });
       }
     }
-    if constexpr (phase == Phase::kFirst) ring_.Share();
   }
 
  private:
@@ -159,49 +149,32 @@ class Products {
     }
   };
 
-  // Puts the sums of this wave's pieces of a unit into `buffer`, and those of other waves' pieces
-  // into `slots`.
+  // Puts the sums of this wave's pieces of a unit into `buffer`.
   template <Phase phase>
-  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer, float* slots) {
+  __device__ __forceinline__ void Sum(const Unit& unit, float* buffer) {
     constexpr bool kIsSecond = phase == Phase::kSecond;
     if (!kDense && kIsSecond) ClearSums(buffer);
     Sums all = {};
-    if constexpr (kIsSecond && StripsType::kShares) {
-      const int count = parts_->count;
-#pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        const Part part = parts_->parts[i];
-        const Entry entry = chosen_.entries[part.entry];
-        const Sums sums = SumEntry<phase>(unit, part.entry, entry, part.wave);
-        if (part.slot == Part::kNoSlot) {
-          AddChosen(entry, sums, all);
-        } else {
-          PutSlot(entry, sums, slots + part.slot * kPieceRows);
-        }
-      }
-    } else {
-      EntriesOfWave<StripsType, kWaves> entries(strips_);
-      for (int index = kIsSecond ? entries.Next() : unit.entry; index < unit.end;
-           index = kIsSecond ? entries.Next() : unit.end) {
-        const Entry entry = chosen_.entries[index];
-        const Sums sums = SumEntry<phase>(unit, index, entry, device::Wave());
-        if constexpr (!kIsSecond) {
-          PutSums<phase>(buffer, entry.tokens, sums);
-        } else if constexpr (kDense) {
-          AddChosen(entry, sums, all);
-        } else {
-          AddWeighted(entry, sums, buffer);
-        }
+    EntriesOfWave<StripsType, kWaves> entries(strips_);
+    for (int index = kIsSecond ? entries.Next() : unit.entry; index < unit.end;
+         index = kIsSecond ? entries.Next() : unit.end) {
+      const Entry entry = chosen_.entries[index];
+      const Sums sums = SumEntry<phase>(unit, index, entry);
+      if constexpr (!kIsSecond) {
+        PutSums<phase>(buffer, entry.tokens, sums);
+      } else if constexpr (kDense) {
+        AddChosen(entry, sums, all);
+      } else {
+        AddWeighted(entry, sums, buffer);
       }
     }
     if (kDense && kIsSecond) PutSums<phase>(buffer, tokens_.num_all(), all);
   }
-  // Returns the sums of wave `wave`'s pieces of an entry's strip.
+  // Returns the sums of this wave's pieces of an entry's strip.
   template <Phase phase>
-  __device__ __forceinline__ Sums SumEntry(const Unit& unit, int index, const Entry& entry,
-                                           int wave) {
+  __device__ __forceinline__ Sums SumEntry(const Unit& unit, int index, const Entry& entry) {
     const int pieces = strips_.PiecesOf(phase, index);
-    const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces, wave);
+    const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces, device::Wave());
     const bool plain = kMixed && strips_.IsShared(index);
     const Rows rows = RowsOf<phase>(index, entry);
     const Scales scales = ScalesOf<phase>(unit, entry);
@@ -244,7 +217,7 @@ class Products {
     const Piece<Weights> tokens = TokensOf<phase>(plain, piece, rows);
     float of_half[2] = {};
     if (!plain) LoadScales(scales, piece, of_half);
-    const char* const data = ring_.template Take<phase>();
+    const char* const data = ring_.Take();
     if (plain) {
       AddTiles<phase, Plain>(data, Piece<Plain>(rows.Of(0), piece, rows.columns), piece, rows,
                              of_half, sums);
@@ -404,30 +377,6 @@ class Products {
   __device__ __forceinline__ bool HasColumn(bool shared, int column) const {
     return kRowTiles == 1 || column < (shared ? p_.shared_experts : p_.routed).columns;
   }
-  // Two columns of a row between the products, from those of the first wave's sums of gate.
-  static __device__ __forceinline__ void StoreGated(const SwiGlu& swiglu, const float* first,
-                                                    char* to) {
-    float2 gate = {0, 0};
-    float2 up = {0, 0};
-#pragma unroll
-    for (int wave = 0; wave < kWaves; ++wave) {
-      const float* const sums = first + wave * kMost * kPieceRows;
-      AddPair(*reinterpret_cast<const float2*>(sums), gate);
-      AddPair(*reinterpret_cast<const float2*>(sums + kGatedRows), up);
-    }
-    *reinterpret_cast<uint32_t*>(to) =
-        Codec::Pack(Gated(swiglu, gate.x, up.x), Gated(swiglu, gate.y, up.y));
-  }
-  static __device__ __forceinline__ void AddPair(const float2& v, float2& sum) {
-    sum.x = sum.x + v.x;
-    sum.y = sum.y + v.y;
-  }
-  static __device__ __forceinline__ float Gated(const SwiGlu& swiglu, float gate, float up) {
-    if constexpr (!Weights::kParameters) return gate * Sigmoid(gate) * up;
-    const float cut = swiglu.Gate(gate);
-    return cut * Sigmoid(swiglu.alpha * cut) * swiglu.Up(up);
-  }
-
   // ---- down
 
   // Adds the sums of the tokens that chose the entry: another's may be infinite.
@@ -443,38 +392,6 @@ class Products {
         all.of[0][r][i] = all.of[0][r][i] + weight * sums.of[0][r][i];
       }
     }
-  }
-
-  // ---- slots (shares.h), each of the rows of a token
-
-  __device__ __forceinline__ float* SlotsOf(int number) const {
-    return slots_ + number % kBuffers * kSlots * kPieceRows;
-  }
-  // Puts what AddChosen would add to the token's sums into a slot.
-  __device__ __forceinline__ void PutSlot(const Entry& entry, const Sums& sums, float* slot) const {
-    const float weight = chosen_.pair_weights[entry.first_pair];
-#pragma unroll
-    for (int i = 0; i < kTilesOf<Phase::kSecond> * 4; ++i) {
-      if (RowMma::SumToken(i % 4) != 0) continue;
-      slot[i / 4 * kMmaRows + RowMma::SumRow(i % 4)] = weight * sums.of[0][i / 4][i % 4];
-    }
-  }
-  // Adds the slots to the sums of the waves that left them, by one wave.
-  __device__ __forceinline__ void AddSlots(float* buffer, const float* slots) const {
-    constexpr int kQuads = StripsType::kSecondRows / kQuad;
-    const int wave = device::Lane() % kWaves;
-    const LeftParts left = parts_->left[wave];
-#pragma unroll 1
-    for (int i = device::Lane() / kWaves; i < kQuads; i += device::kWaveSize / kWaves) {
-      auto* const to = reinterpret_cast<float4*>(SumsOf(buffer, wave, 0)) + i;
-      float4 sum = *to;
-#pragma unroll 1
-      for (int slot = left.first; slot < left.first + left.count; ++slot) {
-        AddQuad(reinterpret_cast<const float4*>(slots + slot * kPieceRows)[i], sum);
-      }
-      *to = sum;
-    }
-    device::SyncWave();
   }
 
   // Without dense pairs, tokens' sums are in shared memory.
@@ -518,8 +435,6 @@ class Products {
   const StripsType& strips_;
   Ring& ring_;
   float* const sums_;
-  const PartList<kWaves>* const parts_;
-  float* const slots_;
   Piece<Weights> kept_;  // tokens of gate and up
   int kept_piece_ = -1;
 };

@@ -6,7 +6,6 @@
 
 #include "copy_ahead.h"
 #include "device_ops.h"
-#include "kernels/decode/shares.h"
 #include "kernels/decode/strips.h"
 #include "kernels/decode/tiling.h"
 
@@ -22,9 +21,9 @@ class PieceWalk {
   static constexpr int kSecondRows = StripsType::kSecondRows;
   static constexpr int kPieceRowBytes = StripsType::kPieceRowBytes;
 
-  // Before the first piece. `parts`: memory of the wave's list, if the strips' kShares says so.
-  __device__ __forceinline__ PieceWalk(const StripsType& strips, PartList<waves>* parts)
-      : strips_(strips), parts_(parts), unit_(strips.BeforeFirst(Phase::kFirst)) {}
+  // Before the first piece.
+  __device__ __forceinline__ explicit PieceWalk(const StripsType& strips)
+      : strips_(strips), unit_(strips.BeforeFirst(Phase::kFirst)) {}
 
   // Goes on to the next piece, if there is one.
   __device__ __forceinline__ bool Next() {
@@ -33,16 +32,10 @@ class PieceWalk {
     do {
       if (done_ || !NextEntry()) return false;
       pieces_ = strips_.PiecesOf(phase_, entry_);
-      piece_ = strips_.template FirstPiece<waves>(phase_, entry_, pieces_, wave_);
+      piece_ = strips_.template FirstPiece<waves>(phase_, entry_, pieces_, device::Wave());
     } while (piece_ >= pieces_);
     strip_ = strips_.Of(phase_, unit_, entry_);
     return true;
-  }
-  // Makes the list of parts, unless it is there. Before the walk comes to down.
-  __device__ __forceinline__ void Share() {
-    if (!StripsType::kShares || has_parts_) return;
-    has_parts_ = true;
-    ShareParts(strips_, *parts_);
   }
   __device__ __forceinline__ const Strip& strip() const { return strip_; }
   __device__ __forceinline__ int piece() const { return piece_; }
@@ -51,23 +44,8 @@ class PieceWalk {
 
  private:
   __device__ __forceinline__ bool NextEntry() {
-    if (StripsType::kShares && phase_ == Phase::kSecond) {
-      ++part_;
-    } else {
-      ++entry_;
-    }
-    if (AtEnd() && !NextUnit()) return false;
-    if (StripsType::kShares && phase_ == Phase::kSecond) {
-      const Part part = parts_->parts[part_];
-      entry_ = part.entry;
-      wave_ = part.wave;
-    }
-    return true;
-  }
-  // Whether there are no more entries of the unit.
-  __device__ __forceinline__ bool AtEnd() const {
-    if (StripsType::kShares && phase_ == Phase::kSecond) return part_ >= parts_->count;
-    return entry_ >= unit_.end;
+    ++entry_;
+    return entry_ < unit_.end || NextUnit();
   }
   __device__ __forceinline__ bool NextUnit() {
     strips_.Next(phase_, unit_);
@@ -78,23 +56,14 @@ class PieceWalk {
       unit_ = strips_.FirstOf(phase_);
     }
     entry_ = unit_.entry;
-    if constexpr (StripsType::kShares) {
-      part_ = 0;
-      done_ = AtEnd();  // a wave may have no parts
-      return !done_;
-    }
     return true;
   }
 
   const StripsType& strips_;
-  PartList<waves>* const parts_;
   Phase phase_ = Phase::kFirst;
   Unit unit_;
   bool done_ = false;
   int entry_ = 0;
-  bool has_parts_ = !StripsType::kShares;
-  int part_ = 0;
-  int wave_ = device::Wave();
   int piece_ = 0;
   int pieces_ = 0;
   Strip strip_ = {};
@@ -118,17 +87,13 @@ class PieceRing {
   __device__ __forceinline__ PieceRing(char* memory, const Walk& walk)
       : memory_(memory + LaneOffset()), walk_(walk) {}
 
-  // Returns the next piece of the walk, which is one of `phase` and stays until the next call. All
-  // lanes call it.
-  template <Phase phase>
+  // Returns the next piece of the walk, which stays until the next call. All lanes call it.
   __device__ __forceinline__ const char* Take() {
     device::SyncWave();  // nobody reads the piece before
 #pragma unroll 1
     do {
       LoadNext();
       ++ahead_;
-      // Behind the first load, for which the wave waits anyway.
-      if constexpr (phase == Phase::kFirst) walk_.Share();
     } while (ahead_ < (walk_.phase() == Phase::kFirst ? kFirstAhead : kSlots));
     if (ahead_ == kSlots) {
       copies_.template Wait<kSlots - 1>();
@@ -141,8 +106,6 @@ class PieceRing {
     taken_ = taken_ + 1 == kSlots ? 0 : taken_ + 1;
     return piece;
   }
-  // Called behind the pieces of gate and up, of which the wave may have had none.
-  __device__ __forceinline__ void Share() { walk_.Share(); }
 
  private:
   // So many pieces of gate and up are loaded at once, with the one that is taken next: what all

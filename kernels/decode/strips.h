@@ -10,7 +10,7 @@
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces
 //              than a block has waves. This depends on the expert and not on what else was chosen,
 //              and so does the order in which a token's products are added. For one token other
-//              waves may multiply it (shares.h).
+//              waves may multiply it (one_token.h).
 // With more tokens pieces have fewer columns; those of one piece of fewer tokens go to one wave.
 #ifndef OCTET_KERNELS_DECODE_STRIPS_H_
 #define OCTET_KERNELS_DECODE_STRIPS_H_
@@ -68,8 +68,6 @@ class Strips {
       W::kFewerRows ? FewerRows(most, W::kBits) : SecondRows(most, W::kBits);  // of down
   static constexpr int kColumns = kPieceRows / 2;  // of a strip, between the products
   static constexpr int kTurn = PiecesOfTurn(most, W::kBits);
-  // Whether waves with much to do leave parts of down to others (shares.h): with few entries.
-  static constexpr bool kShares = W::kOneToken;
 
   __device__ __forceinline__ Strips(const DecodeParams& p, const Entry* entries, int num_entries)
       : p_(p),

@@ -77,6 +77,20 @@ TEST_F(DecodeTest, OneToken) {
   RunAndCheck({0, 1}, config);
 }
 
+// More strips of a block than have sums at once, and more chains of a wave than it lists at once.
+TEST_F(DecodeTest, OneTokenOfManyStrips) {
+  for (const GemmFormat weights : {GemmFormat::kMxfp4, GemmFormat::kFp8}) {
+    MoeLayerConfig config = DecodeConfig();
+    config.weights = weights;
+    config.topk = 4;
+    config.hidden = 544;
+    config.intermediate = 544;
+    config.max_tokens_per_rank = 1;
+    RunAndCheck({1}, config);
+    RunAndCheck({0}, config);
+  }
+}
+
 TEST_F(DecodeTest, AsManyTokensAsThereMayBe) {
   MoeLayerConfig config = DecodeConfig();
   config.max_tokens_per_rank = 64;
