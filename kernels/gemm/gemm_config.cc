@@ -7,6 +7,11 @@ int GroupedGemmConfig::scale_words() const {
   return weights.has_scales() ? ScaleWords(weights, k) : 0;
 }
 
+int GroupedGemmConfig::row_scale_words() const {
+  const WeightFormat rows = row_format();
+  return rows.has_scales() ? ScaleWords(rows, k) : 0;
+}
+
 int GroupedGemmConfig::weight_scale_rows() const {
   const WeightFormat weights = weight_format();
   if (!weights.has_scales()) return 0;

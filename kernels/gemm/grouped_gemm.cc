@@ -47,7 +47,9 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
 // experts have more than 16, 32 or 64 where they have 12, 32 or 64 usually. Up to these numbers the
 // smaller tile loses less by random rows (at most 3, 10 and 7%) than the larger one by equal ones
 // (6, 22 and 36%): bench/PERFORMANCE.md.
-std::optional<GemmTiles> ChooseForConversion(int64_t rows) {
+//
+// With FP8 rows the wide tile is as fast as few64.
+std::optional<GemmTiles> ChooseForConversion(const GroupedGemmConfig& config) {
   struct Choice {
     int64_t most_rows;
     GemmTiles tiles;
@@ -55,7 +57,8 @@ std::optional<GemmTiles> ChooseForConversion(int64_t rows) {
   constexpr Choice kChoices[] = {
       {12, GemmTiles::kFew16}, {32, GemmTiles::kFew32}, {64, GemmTiles::kFew64}};
   for (const Choice& choice : kChoices) {
-    if (rows <= choice.most_rows) return choice.tiles;
+    const bool wide = config.fp8_rows && choice.tiles == GemmTiles::kFew64;
+    if (config.usual_rows() <= choice.most_rows && !wide) return choice.tiles;
   }
   return std::nullopt;
 }
@@ -70,7 +73,7 @@ GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
   const int64_t rows = config.usual_rows();
   const WeightFormatInfo& weights = InfoOf(config.weight_format());
   if (weights.format.has_scales() && !weights.quantizes_rows) {
-    if (const auto tiles = ChooseForConversion(rows)) return *tiles;
+    if (const auto tiles = ChooseForConversion(config)) return *tiles;
   } else if (rows <= kMostFew && !weights.quantizes_rows) {
     return GemmTiles::kFew32;
   }
@@ -158,6 +161,11 @@ absl::Status CheckConfig(const GroupedGemmConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("GroupedGemmConfig::k is ", config.k, "; it must be a positive multiple of ",
                      operands.unit(), " with ", operands.title, " operands"));
+  }
+  if (config.fp8_rows && config.format != GemmFormat::kMxfp4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GroupedGemmConfig::fp8_rows is true, which needs format ",
+                     EnumName(GemmFormat::kMxfp4), ", not ", EnumName(config.format)));
   }
   const DType needed = operands.dtype.value_or(config.dtype);
   if (config.dtype != needed) {
@@ -266,12 +274,12 @@ absl::Status CheckPlaces(int device, const GroupedGemmConfig& config, const Grou
                   {"GroupedGemmArgs::expert_offsets", args.expert_offsets, offsets}}));
   const auto rows = static_cast<size_t>(args.rows > 0 ? args.rows : config.max_rows);
   const size_t scales = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+  const size_t row_scales = static_cast<size_t>(config.row_scale_words()) * sizeof(uint32_t);
   const auto scale_rows = experts * static_cast<size_t>(config.weight_scale_rows());
   return CheckRoom(
       {{"GroupedGemmArgs::a", args.a, rows, InputRowBytes(config)},
        {"GroupedGemmArgs::b", args.b, experts, WeightBytes(config) / experts},
-       {"GroupedGemmArgs::a_scales", args.a_scales, rows,
-        config.row_format().has_scales() ? scales : 0},
+       {"GroupedGemmArgs::a_scales", args.a_scales, rows, row_scales},
        {"GroupedGemmArgs::b_scales", args.b_scales, scale_rows, scales},
        {"GroupedGemmArgs::expert_offsets", args.expert_offsets, 1, offsets},
        {"GroupedGemmArgs::expert_counts", args.expert_counts, experts, sizeof(int32_t), true},

@@ -22,6 +22,7 @@ extern template struct GroupedGemmOf<device::GemmElement::kBf16>;
 extern template struct GroupedGemmOf<device::GemmElement::kFp16>;
 extern template struct GroupedGemmOf<device::GemmElement::kFp8>;
 extern template struct GroupedGemmOf<device::GemmElement::kMxfp4>;
+extern template struct GroupedGemmOf<device::GemmElement::kFp8Mxfp4>;
 
 }  // namespace octet
 

@@ -6,7 +6,7 @@ namespace octet {
 
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
-          .element = ElementOf(config.weight_format()),
+          .element = ElementOf(config.weight_format(), config.row_format()),
           .gated = config.activation == GemmActivation::kSwiGlu,
           .float32 = config.output == GemmOutput::kFloat32,
           .traced = false};
@@ -23,8 +23,9 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
                        .out_columns = config.out_columns(),
                        .scales = {.a = args.a_scales,
                                   .b = args.b_scales,
-                                  .row_words = config.scale_words(),
-                                  .ue8m0 = config.scale_format == ScaleFormat::kUe8m0}},
+                                  .row_words = config.row_scale_words(),
+                                  .ue8m0 = config.scale_format == ScaleFormat::kUe8m0,
+                                  .mxfp4_words = config.scale_words()}},
           .offsets = args.expert_offsets,
           .counts = args.expert_counts,
           .bias = args.bias,

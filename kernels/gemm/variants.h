@@ -9,7 +9,7 @@
 namespace octet {
 
 // Return use(c), where c() is the argument as a constant expression. WithRowElement: of a product
-// that can wait for its rows, which is never of kMxfp4.
+// that can wait for its rows, which never has MXFP4.
 template <typename Use>
 auto WithRowElement(device::GemmElement element, Use use) {
   using device::GemmElement;
@@ -20,6 +20,7 @@ auto WithRowElement(device::GemmElement element, Use use) {
       return use(std::integral_constant<GemmElement, GemmElement::kFp16>());
     case GemmElement::kFp8:
     case GemmElement::kMxfp4:
+    case GemmElement::kFp8Mxfp4:
       break;
   }
   return use(std::integral_constant<GemmElement, GemmElement::kFp8>());
@@ -30,6 +31,9 @@ auto WithElement(device::GemmElement element, Use use) {
   using device::GemmElement;
   if (element == GemmElement::kMxfp4) {
     return use(std::integral_constant<GemmElement, GemmElement::kMxfp4>());
+  }
+  if (element == GemmElement::kFp8Mxfp4) {
+    return use(std::integral_constant<GemmElement, GemmElement::kFp8Mxfp4>());
   }
   return WithRowElement(element, use);
 }

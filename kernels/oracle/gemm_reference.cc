@@ -6,8 +6,10 @@
 #include <cstring>
 #include <limits>
 
+#include "octet/fp4_format.h"
 #include "octet/fp8_format.h"
 #include "octet/fp8_scale.h"
+#include "octet/gemm_tiles.h"
 #include "octet/native_fp8.h"
 #include "octet/types/weight_format.h"
 
@@ -75,7 +77,7 @@ struct Fp8Sum {
 // Returns the sum of products of 8-bit operands with scales.
 GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
   const auto k = static_cast<size_t>(gemm.config.k);
-  const auto words = static_cast<size_t>(gemm.config.scale_words());
+  const auto words = static_cast<size_t>(gemm.config.row_scale_words());
   const uint8_t* const a = gemm.a.data() + row * k;
   const uint8_t* const b = gemm.b.data() + weight_row * k;
   const uint8_t* const a_scales = gemm.a_scales.data() + row * words * sizeof(float);
@@ -99,6 +101,77 @@ GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, s
                          ScaleAt(gemm.config, b_scales, begin / kGemmScaleGroup);
     total.value += group.sum * scale;
     // The product of the scales is a float32, perhaps a subnormal one.
+    total.error += group.error * std::abs(scale) + group.magnitude * kSmallestFloat;
+    magnitude += (group.magnitude + group.error) * std::abs(scale);
+  }
+  const double groups = std::ceil(static_cast<double>(k) / kGemmScaleGroup);
+  total.error += (groups + 2) * kUnitRoundoff * magnitude;
+  return total;
+}
+
+// Returns by how much a converted weight may be wrong: 64 columns of the product and 128 of K, from
+// `begin` on, become 8-bit floats times one power of two where matrix units add so few bits.
+double ConversionError(const HostGemm& gemm, size_t weight_row, size_t begin) {
+  if constexpr (kFp8SumBits >= kSignificandBits) return 0;
+  constexpr size_t kColumns = 64;
+  constexpr size_t kBlock = kMxBlock;
+  constexpr uint8_t kNan = 0xff;
+  const auto n = static_cast<size_t>(gemm.config.n);
+  const size_t words = static_cast<size_t>(gemm.config.scale_words()) * sizeof(uint32_t);
+  const size_t end = std::min(begin + kGemmScaleGroup, static_cast<size_t>(gemm.config.k));
+  const size_t first = weight_row / n * n + weight_row % n / kColumns * kColumns;
+  const size_t last = std::min(first + kColumns, (weight_row / n + 1) * n);
+  uint8_t largest = 0;
+  uint8_t smallest = kNan;
+  for (size_t row = first; row < last; ++row) {
+    for (size_t block = begin / kBlock; block * kBlock < end; ++block) {
+      const uint8_t exponent = gemm.b_scales[row * words + block];
+      if (exponent == kNan) continue;
+      largest = std::max(largest, exponent);
+      smallest = std::min(smallest, exponent);
+    }
+  }
+  constexpr int kExact = 14;  // powers of two
+  return largest - smallest <= kExact ? 0 : std::ldexp(ScaleFromUe8m0(largest), -kExact - 2);
+}
+
+// Returns the sum of products of 8-bit rows with scales and MXFP4 weights.
+GemmExpectation Fp8ConvertedSum(const HostGemm& gemm, size_t row, size_t weight_row) {
+  const auto k = static_cast<size_t>(gemm.config.k);
+  const WeightFormat format = gemm.config.weight_format();
+  const uint8_t* const a = gemm.a.data() + row * k;
+  const uint8_t* const a_scales =
+      gemm.a_scales.data() +
+      row * static_cast<size_t>(gemm.config.row_scale_words()) * sizeof(uint32_t);
+  const auto* const b =
+      reinterpret_cast<const std::byte*>(gemm.b.data()) + format.Bytes(weight_row * k);
+  const uint8_t* const b_scales =
+      gemm.b_scales.data() +
+      weight_row * static_cast<size_t>(gemm.config.scale_words()) * sizeof(uint32_t);
+  GemmExpectation total = {0, 0};
+  double magnitude = 0;
+  for (size_t begin = 0; begin < k; begin += kGemmScaleGroup) {
+    const size_t end = std::min(begin + kGemmScaleGroup, k);
+    const double conversion = ConversionError(gemm, weight_row, begin);
+    Fp8Sum group;
+    double of_conversion = 0;
+    for (size_t i = begin; i < end; i += kColumnsAtOnce) {
+      double products[kColumnsAtOnce];
+      const size_t count = std::min(kColumnsAtOnce, end - i);
+      for (size_t j = 0; j < count; ++j) {
+        const auto x = static_cast<double>(FloatFromFp8(NativeFp8{a[i + j]}));
+        const float weight =
+            LoadNumber(format.element, b, i + j) *
+            ScaleFromUe8m0(b_scales[(i + j) / static_cast<size_t>(format.block_columns)]);
+        products[j] = x * static_cast<double>(weight);
+        of_conversion += std::abs(x) * conversion;
+      }
+      group.Add({products, count});
+    }
+    group.error += (kGemmScaleGroup + 2) * kUnitRoundoff * group.magnitude + of_conversion;
+    const double scale = ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup);
+    total.value += group.sum * scale;
+    // A product of scales may be a subnormal float32.
     total.error += group.error * std::abs(scale) + group.magnitude * kSmallestFloat;
     magnitude += (group.magnitude + group.error) * std::abs(scale);
   }
@@ -147,6 +220,7 @@ size_t ScaleRowOf(const HostGemm& gemm, int expert, int column) {
 GemmExpectation SumOf(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
   const WeightFormatInfo& weights = InfoOf(gemm.config.weight_format());
   if (weights.quantizes_rows) return ScaledSum(gemm, row, weight_row, scale_row);
+  if (gemm.config.fp8_rows) return Fp8ConvertedSum(gemm, row, weight_row);
   return weights.format.has_scales() ? ConvertedSum(gemm, row, weight_row)
                                      : PlainSum(gemm, row, weight_row);
 }

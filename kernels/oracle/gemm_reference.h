@@ -24,7 +24,7 @@ struct HostGemm {
   absl::Span<const uint8_t> b;              // [L][N][K]
   absl::Span<const float> bias = {};        // [L][N] or empty
   absl::Span<const float> row_scale = {};   // [rows] or empty
-  absl::Span<const uint8_t> a_scales = {};  // [rows][scale_words] words, or empty
+  absl::Span<const uint8_t> a_scales = {};  // [rows][row_scale_words()] words, or empty
   absl::Span<const uint8_t> b_scales = {};  // [L][weight_scale_rows()][scale_words] words, or empty
 };
 

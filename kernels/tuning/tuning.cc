@@ -120,7 +120,7 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
 GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config) {
   const auto last = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(config.usual_rows())));
   return {.gpu = std::string(gpu),
-          .element = ElementOf(config.weight_format()),
+          .element = ElementOf(config.weight_format(), config.row_format()),
           .n = config.n,
           .k = config.k,
           .rows = {last / 2 + 1, last},

@@ -25,11 +25,18 @@ device::GemmElement ElementOf(const WeightFormat& format) {
       ->element;
 }
 
+device::GemmElement ElementOf(const WeightFormat& format, const WeightFormat& rows) {
+  const device::GemmElement weights = ElementOf(format);
+  const bool fp8 = ElementOf(rows) == device::GemmElement::kFp8;
+  return weights == device::GemmElement::kMxfp4 && fp8 ? device::GemmElement::kFp8Mxfp4 : weights;
+}
+
 namespace device {
 
 absl::Span<const EnumEntry<GemmElement>> EnumTable(GemmElement /*unused*/) {
   static const auto kTable = [] {
-    std::array<EnumEntry<GemmElement>, std::size(kElements)> table = {};
+    std::array<EnumEntry<GemmElement>, std::size(kElements) + 1> table = {};
+    table.back() = {GemmElement::kFp8Mxfp4, "fp8_mxfp4"};
     std::transform(std::begin(kElements), std::end(kElements), table.begin(),
                    [](const Element& each) {
                      return EnumEntry<GemmElement>{each.element, EnumName(each.type)};

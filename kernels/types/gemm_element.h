@@ -9,8 +9,10 @@
 
 namespace octet {
 
-// Returns what the elements of operands are to kernels. `format` is one that products have.
+// Returns what the elements of operands are to kernels. `format` is one that products have, with
+// rows of the format that follows from it, or of `rows`.
 device::GemmElement ElementOf(const WeightFormat& format);
+device::GemmElement ElementOf(const WeightFormat& format, const WeightFormat& rows);
 
 namespace device {
 

@@ -12,19 +12,27 @@ namespace octet::device {
 enum class GemmElement {
   kBf16,
   kFp16,
-  kFp8,    // NativeFp8, with scales (GemmScales); the output is bfloat16
-  kMxfp4,  // of B, with scales (octet/fp4_format.h); A and the output are bfloat16
+  kFp8,       // NativeFp8, with scales (GemmScales); the output is bfloat16
+  kMxfp4,     // of B, with scales (octet/fp4_format.h); A and the output are bfloat16
+  kFp8Mxfp4,  // A as with kFp8, B as with kMxfp4; the output is bfloat16
 };
 // The elements of A, their bytes, the bits of those of B, and the elements of the output.
 constexpr GemmElement RowElementOf(GemmElement element) {
+  if (element == GemmElement::kFp8Mxfp4) return GemmElement::kFp8;
   return element == GemmElement::kMxfp4 ? GemmElement::kBf16 : element;
 }
-constexpr int BytesOf(GemmElement element) { return element == GemmElement::kFp8 ? 1 : 2; }
+constexpr int BytesOf(GemmElement element) {
+  return RowElementOf(element) == GemmElement::kFp8 ? 1 : 2;
+}
+constexpr bool HasMxfp4Weights(GemmElement element) {
+  return element == GemmElement::kMxfp4 || element == GemmElement::kFp8Mxfp4;
+}
 constexpr int WeightBitsOf(GemmElement element) {
-  return element == GemmElement::kMxfp4 ? 4 : 8 * BytesOf(element);
+  return HasMxfp4Weights(element) ? 4 : 8 * BytesOf(element);
 }
 constexpr GemmElement OutElementOf(GemmElement element) {
-  return element == GemmElement::kFp8 ? GemmElement::kBf16 : RowElementOf(element);
+  const GemmElement rows = RowElementOf(element);
+  return rows == GemmElement::kFp8 ? GemmElement::kBf16 : rows;
 }
 
 // Rows of A and groups of 128 rows of B have a row of scales each: one for every 128 columns of K,
@@ -32,17 +40,20 @@ constexpr GemmElement OutElementOf(GemmElement element) {
 // by both scales before they are added. If the epilogue is gated, groups are of 128 rows of gate,
 // or of up, which alternate by eight in B.
 //
-// With kMxfp4, only B has scales, and each of its rows has its own: an 8-bit exponent for every 32
-// columns of K. Elements are multiplied by them before they are multiplied by those of A.
+// Each row of B in MXFP4 has scales of its own: an 8-bit exponent for every 32 columns of K.
+// Elements are multiplied by them before they are multiplied by those of A, or, with kFp8Mxfp4, as
+// GroupedGemm says (octet/grouped_gemm.h).
 struct GemmScales {
   const void* a;  // [rows][row_words], nullptr without scales
-  const void* b;  // [experts][GemmScaleRows()][row_words]; with kMxfp4, [experts][n][row_words]
-  int row_words;  // 4-byte words; with kMxfp4, a multiple of four
+  // [experts][GemmScaleRows()][row_words]; with MXFP4, [experts][n][mxfp4_words].
+  const void* b;
+  int row_words;  // 4-byte words of a row of `a`, and of one of `b` if that has no MXFP4
   bool ue8m0;
+  int mxfp4_words;  // of a row of `b` with MXFP4, a multiple of four
 };
 
 // out[row] = A[row] · B[expert of the row]ᵀ. All pointers are 16-byte aligned; n, k and out_columns
-// are multiples of 8; with kFp8, k of 16, with kMxfp4 of 32.
+// are multiples of 8; with kFp8, k of 16, with MXFP4 of 32.
 struct GemmOperands {
   const void* a;  // [rows][k]
   const void* b;  // [experts][n][k]
@@ -52,7 +63,7 @@ struct GemmOperands {
   int n;
   int k;
   int out_columns;    // n, or n / 2 if the epilogue is gated
-  GemmScales scales;  // of kFp8 and kMxfp4
+  GemmScales scales;  // of all but 16-bit operands
 };
 
 // The product of some rows and some columns of one expert.

@@ -21,7 +21,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 std::vector<uint8_t> RandomElements(const GemmProblem& p, size_t count, std::mt19937& rng) {
   // Sums of four uniform numbers: nearly normal, and cheap. 8-bit floats use more of their range.
   std::vector<uint8_t> elements(count * p.element_bytes());
-  const float unit = p.IsFp8() ? 2 : 148;
+  const float unit = p.HasFp8Rows() ? 2 : 148;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t bits = rng();
     const int sum =
@@ -40,12 +40,15 @@ std::vector<uint8_t> RandomBytes(size_t count, std::mt19937& rng) {
 }
 
 // Scales around 1/64, of `rows` rows; bytes that are no scale are random, too.
-std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, std::mt19937& rng) {
-  std::vector<uint8_t> bytes(rows * static_cast<size_t>(config.scale_words()) * sizeof(float));
-  if (config.weight_format().scale == ScaleFormat::kUe8m0) {
+std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, const WeightFormat& format,
+                                  size_t rows, std::mt19937& rng) {
+  const bool mxfp4 = format.element == TensorType::kFloat4E2m1;
+  const int words = mxfp4 ? config.scale_words() : config.row_scale_words();
+  std::vector<uint8_t> bytes(rows * static_cast<size_t>(words) * sizeof(float));
+  if (format.scale == ScaleFormat::kUe8m0) {
     constexpr uint8_t kLeast = 127 - 10;
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLeast + rng() % 8);
-    if (config.format != GemmFormat::kMxfp4) return bytes;
+    if (!mxfp4) return bytes;
     const size_t row_bytes = bytes.size() / rows;
     for (size_t i = 0; i < bytes.size(); ++i) {  // NaN, if it were one
       if (i % row_bytes >= static_cast<size_t>(config.k) / kMxBlock) bytes[i] = 0xff;
@@ -63,7 +66,7 @@ std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, 
 }  // namespace
 
 void GemmProblem::Set(std::vector<uint8_t>& elements, size_t index, float value) const {
-  if (IsFp8()) {
+  if (HasFp8Rows()) {
     elements[index] = Fp8FromFloat<NativeFp8>(value).bits;
   } else {
     const uint16_t bits = BitsFromFloat(config.dtype, value);
@@ -74,8 +77,8 @@ void GemmProblem::Set(std::vector<uint8_t>& elements, size_t index, float value)
 std::string GemmProblem::Text() const {
   return absl::StrCat(
       "N ", config.n, " K ", config.k, " ",
-      IsFp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
-              : std::string(EnumName(config.dtype)),
+      HasFp8Rows() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
+                   : std::string(EnumName(config.dtype)),
       IsMxfp4() ? " mxfp4" : "", config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
       config.output == GemmOutput::kFloat32 ? " to float32" : "", bias.empty() ? "" : " bias",
       row_scale.empty() ? "" : " scale", " rows ", absl::StrJoin(counts, ","));
@@ -96,9 +99,9 @@ GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<i
   p.a = RandomElements(p, max_rows * k, rng);
   p.b = p.IsMxfp4() ? RandomBytes(rows.size() * n * k / 2, rng)
                     : RandomElements(p, rows.size() * n * k, rng);
-  if (p.IsFp8()) p.a_scales = RandomScales(p.config, max_rows, rng);
-  if (p.IsFp8() || p.IsMxfp4()) {
-    p.b_scales = RandomScales(p.config,
+  if (p.HasFp8Rows()) p.a_scales = RandomScales(p.config, p.config.row_format(), max_rows, rng);
+  if (p.HasFp8Rows() || p.IsMxfp4()) {
+    p.b_scales = RandomScales(p.config, p.config.weight_format(),
                               rows.size() * static_cast<size_t>(p.config.weight_scale_rows()), rng);
   }
   // Rows that are nobody's must not matter.
@@ -130,7 +133,7 @@ absl::StatusOr<GemmOnGpu> GemmOnGpu::Make(const GemmProblem& p) {
   OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_words_, kUnwritten)));
   gpu.args_ = {.a = gpu.a_.as<void>(),
                .b = gpu.b_.as<void>(),
-               .a_scales = p.IsFp8() ? gpu.a_scales_.as<void>() : nullptr,
+               .a_scales = p.HasFp8Rows() ? gpu.a_scales_.as<void>() : nullptr,
                .b_scales = p.b_scales.empty() ? nullptr : gpu.b_scales_.as<void>(),
                .expert_offsets = gpu.offsets_.as<int32_t>(),
                .expert_counts = gpu.counts_.as<int32_t>(),

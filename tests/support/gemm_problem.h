@@ -33,9 +33,9 @@ struct GemmProblem {
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
 
-  bool IsFp8() const { return config.format == GemmFormat::kFp8; }
+  bool HasFp8Rows() const { return config.format == GemmFormat::kFp8 || config.fp8_rows; }
   bool IsMxfp4() const { return config.format == GemmFormat::kMxfp4; }
-  size_t element_bytes() const { return IsFp8() ? 1 : 2; }
+  size_t element_bytes() const { return HasFp8Rows() ? 1 : 2; }
   // Rounds `value` to element `index` of a or b; of MXFP4, of a.
   void Set(std::vector<uint8_t>& elements, size_t index, float value) const;
 

@@ -86,14 +86,15 @@ TEST(GemmRunTest, ChecksFp8WithEachColumnsScales) {
 }
 
 TEST(GemmRunTest, ChecksMxfp4WithEachRowsScales) {
-  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+  for (const bool fp8_rows : {false, true}) {
     GemmOptions options = SmallOptions();
     options.format = GemmFormat::kMxfp4;
-    options.activation = activation;
+    options.fp8_rows = fp8_rows;
+    options.activation = fp8_rows ? GemmActivation::kNone : GemmActivation::kSwiGlu;
     options.n = 528;
     options.k = 288;
     options.samples = 60;
-    EXPECT_EQ(options.operand_name(), "mxfp4");
+    EXPECT_EQ(options.operand_name(), fp8_rows ? "fp8_mxfp4" : "mxfp4");
     const absl::StatusOr<GemmReport> report = MeasureGemm(options, {});
     if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
     ASSERT_TRUE(report.ok()) << report.status();

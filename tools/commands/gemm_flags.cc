@@ -158,7 +158,7 @@ void AddGemmDtypeFlag(CommandLine& line, GemmFlags& gemm, RunSpec& run) {
 void AddGemmWeightsFlag(CommandLine& line, GemmFlags& gemm) {
   line.Add("weights", ValueOf(gemm.weights, {GemmFormat::kSame, GemmFormat::kMxfp4}),
            "same: weights are of --dtype; mxfp4: 4-bit floats, with an exponent for each 32\n"
-           "columns of K");
+           "columns of K, with rows of --dtype bf16 or fp8");
 }
 
 void AddGemmRowsFlags(CommandLine& line, GemmFlags& gemm, RunSpec& run) {
@@ -204,22 +204,23 @@ absl::StatusOr<std::vector<int32_t>> ResolveGemmRows(const CommandLine& line, co
 absl::StatusOr<GemmOptions> ResolveGemm(const CommandLine& line, const GemmFlags& gemm,
                                         const RunSpec& run) {
   const EpConfig& config = run.workload.config;
-  GemmOptions options = {.rows = {},
-                         .n = gemm.n,
-                         .k = gemm.k,
-                         .dtype = config.dtype,
-                         .format = gemm.fp8 ? GemmFormat::kFp8 : gemm.weights,
-                         .scale_format = config.scale_format,
-                         .tiles = {},
-                         .blocks = config.tuning.blocks,
-                         .iters = run.iters,
-                         .warmup = run.warmup,
-                         .samples = gemm.samples,
-                         .seed = static_cast<uint32_t>(run.workload.seed),
-                         .dump = run.dump};
+  GemmOptions options = {
+      .rows = {},
+      .n = gemm.n,
+      .k = gemm.k,
+      .dtype = config.dtype,
+      .format = gemm.fp8 && gemm.weights == GemmFormat::kSame ? GemmFormat::kFp8 : gemm.weights,
+      .fp8_rows = gemm.fp8 && gemm.weights == GemmFormat::kMxfp4,
+      .scale_format = config.scale_format,
+      .tiles = {},
+      .blocks = config.tuning.blocks,
+      .iters = run.iters,
+      .warmup = run.warmup,
+      .samples = gemm.samples,
+      .seed = static_cast<uint32_t>(run.workload.seed),
+      .dump = run.dump};
   OCTET_ASSIGN_OR_RETURN(options.rows, ResolveGemmRows(line, gemm, run));
   if (!gemm.fp8) OCTET_RETURN_IF_ERROR(line.Refuse({"scales"}, "goes with --dtype=fp8 only"));
-  if (gemm.fp8) OCTET_RETURN_IF_ERROR(line.Refuse({"weights"}, "goes with rows of 16 bits only"));
   OCTET_RETURN_IF_ERROR(ParseEpilogue(gemm.epilogue, options));
   OCTET_RETURN_IF_ERROR(ParseTiles(gemm.tiles, options));
   if (options.iters < 1 || options.warmup < 0 || options.samples < 0) {

@@ -55,7 +55,10 @@ struct GroupedGemmConfig {
   // The elements of a and b. kFp8 and kMxfp4 need dtype kBFloat16: that of out, and with kMxfp4
   // of a.
   GemmFormat format = GemmFormat::kSame;
-  ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8; octet/fp8_scale.h
+  // With kMxfp4: the elements of a are those of kFp8, with scales. Fewer instructions convert weights
+  // for them, and tensor cores multiply them twice as fast.
+  bool fp8_rows = false;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8 and fp8_rows; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;
   SwiGlu swiglu = {};  // the parameters of kSwiGlu; others than the defaults exclude row_scale
 
@@ -80,14 +83,18 @@ struct GroupedGemmConfig {
   // Returns the format of a.
   WeightFormat row_format() const {
     const WeightFormat weights = weight_format();
-    return InfoOf(weights).quantizes_rows ? weights : FormatOf(dtype);
+    if (InfoOf(weights).quantizes_rows) return weights;
+    WeightFormat rows = FormatOf(dtype, fp8_rows ? GemmFormat::kFp8 : GemmFormat::kSame);
+    if (fp8_rows) rows.scale = scale_format;
+    return rows;
   }
   // The rows that an expert usually has, also where expected_rows does not say it.
   int64_t usual_rows() const {
     return expected_rows > 0 ? expected_rows : (max_rows + experts - 1) / experts;
   }
-  // 4-byte words of a row of scales; 0 without scales.
+  // 4-byte words of a row of scales of b, and of a; 0 without scales.
   int scale_words() const;
+  int row_scale_words() const;
   // Rows of scales of an expert's b: ceil(N / 128); with kSwiGlu, ceil(N / 256) of gate and then as
   // many of up. With kMxfp4, N. 0 without scales.
   int weight_scale_rows() const;
@@ -104,8 +111,8 @@ struct GroupedGemmArgs {
   const void* a = nullptr;  // [max_rows][K]
   // [L][N][K]. With kMxfp4, of a row's elements 2 i and 2 i + 1 the first is the lower half of byte i.
   const void* b = nullptr;
-  // With kFp8, else nullptr; 4-byte aligned. Finite or NaN.
-  const void* a_scales = nullptr;  // [max_rows][scale_words]: Received::scales
+  // With kFp8 and fp8_rows, else nullptr; 4-byte aligned. Finite or NaN.
+  const void* a_scales = nullptr;  // [max_rows][row_scale_words()]: Received::scales
   // With kFp8 and kMxfp4, else nullptr; 4-byte aligned, with kMxfp4 16-byte aligned.
   //
   // kMxfp4: [L][N][scale_words], a row for each row of b, of bytes: byte i is the exponent + 127 of
@@ -146,7 +153,12 @@ struct GroupedGemmOptions {
 // the tile shape decide; the result is rounded once to the dtype, or is a float32. NaN and infinity
 // propagate as in IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by
 // their two scales, whose product is a float32, and added in float32. With kMxfp4, elements of b are
-// multiplied by their scales, which is exact, and then by those of a. Hopper's tensor cores keep 13
+// multiplied by their scales, which is exact, and then by those of a. With fp8_rows, sums over 32 to
+// 128 columns of K are multiplied by the scale of the row; on Hopper, the weights of 64 columns of b
+// and 128 of K (each from a multiple of these numbers on) are first divided by a power of two so that
+// the largest of their scales is 64, and rounded to E4M3: exact, unless a scale is less than 2^-14
+// times the largest, else with an error of at most 2^-16 times the largest. Hopper's tensor cores
+// keep 13
 // bits behind the leading one while they add such a sum's products; on other platforms these sums
 // are float32, too.
 //

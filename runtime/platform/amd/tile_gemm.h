@@ -82,6 +82,17 @@ __device__ __forceinline__ Vec16 Bf16FromFp4(uint32_t numbers, float scale) {
   return out;
 }
 
+// Eight 8-bit floats as bfloat16, which has all of them.
+__device__ __forceinline__ Vec16 Bf16FromFp8(uint64_t numbers) {
+  const auto number = [numbers](int i) {
+    return FloatFromFp8(NativeFp8{static_cast<uint8_t>(numbers >> 8 * i)});
+  };
+  Vec16 out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out.w[i] = PackBf16(number(2 * i), number(2 * i + 1));
+  return out;
+}
+
 // Multiplies by half of each operand's 16 bytes.
 template <GemmElement element>
 __device__ __forceinline__ MfmaSums Mfma(const Vec16& columns, const Vec16& rows, int half,
@@ -143,16 +154,20 @@ class TileGemm {
   static constexpr int kTellers = 1;
   static constexpr int kFreeWaves = 0;
   static constexpr int kBlocksPerComputeUnit =
-      tiles == GemmTiles::kWide && element == GemmElement::kFp8 ? 2 : 3;
+      tiles == GemmTiles::kWide && RowElementOf(element) == GemmElement::kFp8 ? 2 : 3;
 
  private:
-  static constexpr int kVecElements = 16 / BytesOf(element);
+  // Weights become bfloat16, as rows of 8-bit floats then do, too.
+  static constexpr bool kConverts = HasMxfp4Weights(element);
+  static constexpr bool kConvertsRows = element == GemmElement::kFp8Mxfp4;
+  static constexpr GemmElement kMultiplied = kConverts ? GemmElement::kBf16 : RowElementOf(element);
+  static constexpr bool kScales = RowElementOf(element) == GemmElement::kFp8;
+  static constexpr int kVecElements = 16 / BytesOf(kMultiplied);
   static constexpr int kStageVecs = 4;  // of a row
   static constexpr int kStageElements = kStageVecs * kVecElements;
   static constexpr int kStagesPerScale = kGemmScaleGroup / kStageElements;
   static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
   // Of weights that become bfloat16, a stage is what a scale is for: 16 bytes of a row.
-  static constexpr bool kConverts = element == GemmElement::kMxfp4;
   static_assert(!kConverts || kStageElements == kMxBlock);
   static constexpr int kColumnVecs = kConverts ? 1 : kStageVecs;
   static constexpr int kColumnLoads = (kColumns * kColumnVecs + kThreads - 1) / kThreads;
@@ -219,7 +234,9 @@ class TileGemm {
 
   // The vectors of one stage that this thread loads.
   struct Loads {
-    Vec16 rows[kRowLoads];
+    using RowVec = std::conditional_t<kConvertsRows, uint64_t, Vec16>;
+
+    RowVec rows[kRowLoads];
     Vec16 columns[kColumnLoads];
     uint8_t exponents[kConverts ? kColumnLoads : 1];  // of the columns
   };
@@ -230,10 +247,11 @@ class TileGemm {
   }
 
   // Vector `vec` of a row of K elements; zeros behind its end.
-  static __device__ __forceinline__ Vec16 LoadVec(const void* rows, int64_t row, int vec, int k) {
+  template <typename Vec = Vec16>
+  static __device__ __forceinline__ Vec LoadVec(const void* rows, int64_t row, int vec, int k) {
     if (vec * kVecElements >= k) return {};
-    const auto* const all = (const internal::Global<Vec16>*)rows;
-    return *(const Vec16*)(all + row * (k / kVecElements) + vec);
+    const auto* const all = (const internal::Global<Vec>*)rows;
+    return *(const Vec*)(all + row * (k / kVecElements) + vec);
   }
 
   // Rows and columns behind the last one repeat it: their sums are not stored.
@@ -244,7 +262,8 @@ class TileGemm {
 #pragma unroll
     for (int i = 0; i < kRowLoads; ++i) {
       const int row = (thread + i * kThreads) / kStageVecs;
-      loads.rows[i] = LoadVec(p.a, tile.row + min(row, tile.rows - 1), vec, p.k);
+      loads.rows[i] =
+          LoadVec<typename Loads::RowVec>(p.a, tile.row + min(row, tile.rows - 1), vec, p.k);
     }
 #pragma unroll
     for (int i = 0; i < kColumnLoads; ++i) {
@@ -254,7 +273,7 @@ class TileGemm {
         const auto* const blocks = (const internal::Global<Vec16>*)p.b;
         const auto* const exponents = (const internal::Global<uint8_t>*)p.scales.b;
         loads.columns[i] = *(const Vec16*)(blocks + row * (p.k / kMxBlock) + stage);
-        loads.exponents[i] = exponents[row * p.scales.row_words * 4 + stage];
+        loads.exponents[i] = exponents[row * p.scales.mxfp4_words * 4 + stage];
       } else {
         loads.columns[i] = LoadVec(p.b, row, vec, p.k);
       }
@@ -267,7 +286,12 @@ class TileGemm {
 #pragma unroll
     for (int i = 0; i < kRowLoads; ++i) {
       const int row = (thread + i * kThreads) / kStageVecs;
-      if (row < kRows) stage[StageIndex(row, vec)] = loads.rows[i];
+      if (row >= kRows) continue;
+      if constexpr (kConvertsRows) {
+        stage[StageIndex(row, vec)] = internal::Bf16FromFp8(loads.rows[i]);
+      } else {
+        stage[StageIndex(row, vec)] = loads.rows[i];
+      }
     }
 #pragma unroll
     for (int i = 0; i < kColumnLoads; ++i) {
@@ -295,7 +319,7 @@ class TileGemm {
     Loads loads;
     Load(p, tile, 0, loads);
     Scales scales;
-    if constexpr (element == GemmElement::kFp8) scales = Scales(p, tile);
+    if constexpr (kScales) scales = Scales(p, tile);
     for (int i = 0; i < stages; ++i) {
       __syncthreads();  // all have multiplied the previous stage
       StoreStage(loads, stage);
@@ -303,9 +327,9 @@ class TileGemm {
       const Scales own = scales;
       if (i + 1 < stages) {
         Load(p, tile, i + 1, loads);
-        if constexpr (element == GemmElement::kFp8) scales.Read((i + 1) / kStagesPerScale);
+        if constexpr (kScales) scales.Read((i + 1) / kStagesPerScale);
       }
-      if constexpr (element == GemmElement::kFp8) {
+      if constexpr (kScales) {
         MultiplyScaledStage(stage, own, i / kStagesPerScale, sums);
       } else {
         MultiplyStage(stage, sums);
@@ -334,8 +358,10 @@ class TileGemm {
 
     // Rows beyond the last repeat it.
     __device__ __forceinline__ void Read(int group) {
-      column_words_[0] = columns_.WordAt(0, group);
-      if constexpr (gated) column_words_[1] = columns_.WordAt(up_row_, group);
+      if constexpr (!kConverts) {
+        column_words_[0] = columns_.WordAt(0, group);
+        if constexpr (gated) column_words_[1] = columns_.WordAt(up_row_, group);
+      }
 #pragma unroll
       for (int r = 0; r < kGrid.row_products; ++r) {
         const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
@@ -346,6 +372,7 @@ class TileGemm {
     // Returns the scales' products for the lane's sums of row product r. Read(group) comes first.
     __device__ __forceinline__ internal::MfmaSums Factors(int r, int group) const {
       const float of_row = rows_.ScaleOf(row_words_[r], group);
+      if constexpr (kConverts) return of_row;  // in all elements
       const float first = of_row * columns_.ScaleOf(column_words_[0], group);
       if constexpr (gated) {
         const float up = of_row * columns_.ScaleOf(column_words_[1], group);
@@ -405,8 +432,8 @@ class TileGemm {
         for (int r = 0; r < kGrid.row_products; ++r) {
 #pragma unroll
           for (int c = 0; c < kGrid.column_products; ++c) {
-            sums.of[r][c] = internal::Mfma<RowElementOf(element)>(own.columns[c], own.rows[r], half,
-                                                                  sums.of[r][c]);
+            sums.of[r][c] =
+                internal::Mfma<kMultiplied>(own.columns[c], own.rows[r], half, sums.of[r][c]);
           }
         }
       }
@@ -431,7 +458,7 @@ class TileGemm {
 #pragma unroll
         for (int i = 0; i < kStageVecs; ++i) {
           const Fragments& of = own[i / 2];
-          partial = internal::Mfma<element>(of.columns[c], of.rows[r], i % 2, partial);
+          partial = internal::Mfma<kMultiplied>(of.columns[c], of.rows[r], i % 2, partial);
         }
         sums.of[r][c] = __builtin_elementwise_fma(partial, factors, sums.of[r][c]);
       }

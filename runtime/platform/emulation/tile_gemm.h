@@ -83,10 +83,10 @@ inline Floats LoadFloats(const uint8_t* p) {
   }
 }
 
-// Loads eight elements of a row of weights from `index` on. `scales`, of kMxfp4, are the row's.
+// Loads eight elements of a row of weights from `index` on. `scales`, of MXFP4, are the row's.
 template <GemmElement kElement>
 inline Floats LoadWeights(const uint8_t* row, const uint8_t* scales, int index) {
-  if constexpr (kElement == GemmElement::kMxfp4) {
+  if constexpr (HasMxfp4Weights(kElement)) {
     using Bits32 = uint32_t __attribute__((ext_vector_type(kGemmVec)));
     uint32_t bits = 0;
     std::memcpy(&bits, row + index / 2, sizeof(bits));
@@ -107,7 +107,7 @@ template <int rows, int columns>
 struct Dots {
   const uint8_t* const (&a)[rows];
   const uint8_t* const* b;
-  const uint8_t* const* b_scales;  // of kMxfp4
+  const uint8_t* const* b_scales;  // of MXFP4
   float (*sums)[2 * kGemmVec];
 };
 
@@ -149,7 +149,8 @@ struct DotScales {
   int column_row;  // of `of_columns`
 };
 
-// The same, where the sums over 128 columns of K are scaled before they are added.
+// The same, where the sums over 128 columns of K are scaled before they are added; MXFP4 weights
+// have been scaled.
 template <GemmElement kElement, int rows, int columns>
 inline void MultiplyScaledRows(const Dots<rows, columns>& dots, const DotScales& scales, int k) {
   for (int r = 0; r < rows; ++r) std::fill_n(dots.sums[r], columns, 0.0F);
@@ -158,8 +159,10 @@ inline void MultiplyScaledRows(const Dots<rows, columns>& dots, const DotScales&
     Floats acc[rows][columns] = {};
     MultiplyColumns<kElement>(dots, begin, std::min(begin + kGemmScaleGroup, k), acc);
     for (int r = 0; r < rows; ++r) {
-      const float scale = scales.of_rows.At(std::min(r, scales.last_row), group) *
-                          scales.of_columns.At(scales.column_row, group);
+      float scale = scales.of_rows.At(std::min(r, scales.last_row), group);
+      if constexpr (!HasMxfp4Weights(kElement)) {
+        scale *= scales.of_columns.At(scales.column_row, group);
+      }
       for (int c = 0; c < columns; ++c) dots.sums[r][c] += SumOf(acc[r][c]) * scale;
     }
   }
@@ -262,16 +265,16 @@ class TileGemm {
       const int64_t row =
           static_cast<int64_t>(patch.expert) * p.n + std::min(patch.column + c, p.n - 1);
       b[c] = RowOf(p.b, row, int64_t{p.k} * WeightBitsOf(kElement));
-      if constexpr (kElement == GemmElement::kMxfp4) {
+      if constexpr (HasMxfp4Weights(kElement)) {
         constexpr int kWordBits = 32;
-        b_scales[c] = RowOf(p.scales.b, row, int64_t{p.scales.row_words} * kWordBits);
+        b_scales[c] = RowOf(p.scales.b, row, int64_t{p.scales.mxfp4_words} * kWordBits);
       }
     }
     float sums[kPatchRows][kPatchColumns];
     for (int c = 0; c < kPatchColumns; c += kDotColumns) {
       const internal::Dots<kPatchRows, kDotColumns> dots = {
           a, b + c, b_scales + c, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c])};
-      if constexpr (kElement == GemmElement::kFp8) {
+      if constexpr (RowElementOf(kElement) == GemmElement::kFp8) {
         internal::MultiplyScaledRows<kElement>(dots, ScalesOf<Call::Epilogue::kGated>(p, patch, c),
                                                p.k);
       } else {

@@ -52,6 +52,14 @@ struct GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {
 template <>
 struct GemmOf<GemmTiles::kMedium, GemmElement::kMxfp4>
     : GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {};
+// Weights that become FP8: in shared memory, which has room for those of 128 columns.
+template <>
+struct GemmOf<GemmTiles::kWide, GemmElement::kFp8Mxfp4> {
+  using Type = RowsGemm<128, GemmElement::kFp8Mxfp4>;
+};
+template <>
+struct GemmOf<GemmTiles::kMedium, GemmElement::kFp8Mxfp4>
+    : GemmOf<GemmTiles::kWide, GemmElement::kFp8Mxfp4> {};
 template <GemmElement element>
 struct GemmOf<GemmTiles::kFew64, element> {
   using Type = SwappedGemm<64, element>;

@@ -101,16 +101,93 @@ TEST_F(GroupedGemmTest, Mxfp4NumbersBeyondFloat32AreInfinite) {
 
 TEST_F(GroupedGemmTest, ComputesMxfp4WithEveryEpilogue) {
   for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
-    const GroupedGemmConfig config = {
-        .n = 272, .k = 416, .format = GemmFormat::kMxfp4, .activation = activation};
-    Check(MakeGemmProblem(config, {70, 0, 3, 257}));
-    Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+    for (const bool fp8_rows : {false, true}) {
+      const GroupedGemmConfig config = {.n = 272,
+                                        .k = 416,
+                                        .format = GemmFormat::kMxfp4,
+                                        .fp8_rows = fp8_rows,
+                                        .activation = activation};
+      Check(MakeGemmProblem(config, {70, 0, 3, 257}));
+      Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+    }
   }
   Check(MakeGemmProblem({.n = 8, .k = 32, .format = GemmFormat::kMxfp4}, {1}));
+  Check(MakeGemmProblem({.n = 8, .k = 32, .format = GemmFormat::kMxfp4, .fp8_rows = true}, {1}));
+}
+
+// Whole rounds of stages, whose scales come together, and one stage more.
+TEST_F(GroupedGemmTest, ComputesFp8RowsOfManyStages) {
+  for (const ScaleFormat scale_format : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
+    for (const int k : {1024, 1152}) {
+      Check(MakeGemmProblem({.n = 200,
+                             .k = k,
+                             .format = GemmFormat::kMxfp4,
+                             .fp8_rows = true,
+                             .scale_format = scale_format},
+                            {20, 140}));
+    }
+  }
+}
+
+// Each row of a has one number, so that an element of the product is a number of b with its scale.
+TEST_F(GroupedGemmTest, ComputesEveryMxfp4NumberWithFp8Rows) {
+  // Scales of 64 columns are 2^13 apart at most.
+  constexpr size_t kSpread = 14;
+  constexpr size_t kColumns = 64;
+  GemmProblem p = MakeGemmProblem({.n = 18 * static_cast<int>(kColumns),
+                                   .k = static_cast<int>(kCodes) * kMxBlock,
+                                   .format = GemmFormat::kMxfp4,
+                                   .fp8_rows = true},
+                                  {static_cast<int32_t>(kCodes)});
+  const auto n = static_cast<size_t>(p.config.n);
+  const auto k = static_cast<size_t>(p.config.k);
+  const auto scale_of = [](size_t row) {
+    // The largest exponents are left out: those of bfloat16 end before.
+    return std::min<size_t>(row / kColumns * kSpread + row % kSpread, 250);
+  };
+  std::fill(p.a.begin(), p.a.end(), 0);
+  std::fill(p.b.begin(), p.b.end(), 0);
+  const size_t scale_bytes = p.b_scales.size() / n;
+  for (size_t code = 0; code < kCodes; ++code) {
+    for (size_t row = 0; row < n; ++row) {
+      const size_t at = code * kMxBlock + row % kMxBlock;
+      p.b[(row * k + at) / 2] |= static_cast<uint8_t>(code << (at % 2 * 4));
+      p.b_scales[row * scale_bytes + code] = static_cast<uint8_t>(scale_of(row));
+    }
+    for (size_t i = 0; i < kMxBlock; ++i) p.Set(p.a, code * k + code * kMxBlock + i, 1);
+  }
+  const float one = 1;
+  for (size_t i = 0; i < p.a_scales.size(); i += sizeof(one)) {
+    std::memcpy(&p.a_scales[i], &one, sizeof(one));
+  }
+  for (const GemmTiles tiles : kEveryTiles) {
+    p.config.tiles = tiles;
+    const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(p);
+    ASSERT_OK(out.status());
+    for (size_t code = 0; code < kCodes; ++code) {
+      for (size_t row = 0; row < n; ++row) {
+        const float got = FloatFromBits(DType::kBFloat16, (*out)[code * n + row]);
+        EXPECT_EQ(static_cast<double>(got), WeightOf(code, scale_of(row)))
+            << EnumName(tiles) << " code " << code << " scale " << scale_of(row);
+      }
+    }
+  }
+}
+
+// Scales so far apart that some weights are rounded, or vanish, beside others.
+TEST_F(GroupedGemmTest, ComputesFp8RowsWithScalesFarApart) {
+  GemmProblem p =
+      MakeGemmProblem({.n = 136, .k = 672, .format = GemmFormat::kMxfp4, .fp8_rows = true}, {70});
+  std::mt19937 rng(7);
+  const size_t scale_bytes = p.b_scales.size() / 136;
+  for (size_t i = 0; i < p.b_scales.size(); ++i) {
+    if (i % scale_bytes < 672 / kMxBlock) p.b_scales[i] = static_cast<uint8_t>(100 + rng() % 40);
+  }
+  Check(p);
 }
 
 TEST_F(GroupedGemmTest, ComputesRandomShapesOfMxfp4) {
-  constexpr int kShapes = 12;
+  constexpr int kShapes = 24;
   for (uint32_t seed = 1; seed <= kShapes; ++seed) {
     std::mt19937 rng(seed);
     const auto draw = [&rng](int least, int most) {
@@ -118,6 +195,8 @@ TEST_F(GroupedGemmTest, ComputesRandomShapesOfMxfp4) {
     };
     GroupedGemmConfig config = {
         .n = 16 * draw(1, 20), .k = kMxBlock * draw(1, 24), .format = GemmFormat::kMxfp4};
+    config.fp8_rows = seed % 2 == 1;
+    config.scale_format = seed % 4 == 1 ? ScaleFormat::kUe8m0 : ScaleFormat::kFloat32;
     config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
     if (config.activation == GemmActivation::kNone) config.n += 8 * draw(0, 1);
     config.blocks = draw(0, 5);
@@ -164,6 +243,19 @@ TEST_F(GroupedGemmTest, PropagatesNanOfMxfp4) {
   Check(p);
 }
 
+TEST_F(GroupedGemmTest, PropagatesNanOfMxfp4WithFp8Rows) {
+  const GroupedGemmConfig config = {
+      .n = 144, .k = 288, .format = GemmFormat::kMxfp4, .fp8_rows = true};
+  GemmProblem p = MakeGemmProblem(config, {20, 70});
+  p.Set(p.a, size_t{3} * 288 + 7, kNan);
+  const size_t scale_bytes = p.b_scales.size() / 288;
+  p.b_scales[(144 + 100) * scale_bytes + 8] = 0xff;
+  // All of a row, so that no exponent is the largest there.
+  for (size_t block = 0; block < 9; ++block) p.b_scales[30 * scale_bytes + block] = 0xff;
+  std::memcpy(&p.a_scales[size_t{40} * p.a_scales.size() / p.config.max_rows], &kNan, sizeof(kNan));
+  Check(p);
+}
+
 TEST_F(GroupedGemmTest, RefusesWhatMxfp4CannotBe) {
   const auto refusal = [](const GroupedGemmConfig& config) {
     return GroupedGemm::Create(config).status();
@@ -177,6 +269,10 @@ TEST_F(GroupedGemmTest, RefusesWhatMxfp4CannotBe) {
   config.dtype = DType::kBFloat16;
   config.output = GemmOutput::kFloat32;
   EXPECT_THAT(std::string(refusal(config).message()), HasSubstr("float32"));
+  config.output = GemmOutput::kDtype;
+  config.fp8_rows = true;
+  config.format = GemmFormat::kFp8;
+  EXPECT_THAT(std::string(refusal(config).message()), HasSubstr("fp8_rows is true"));
 
   const GemmProblem p = MakeGemmProblem({.n = 16, .k = 64, .format = GemmFormat::kMxfp4}, {4});
   absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);

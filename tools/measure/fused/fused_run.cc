@@ -216,8 +216,10 @@ absl::Status FusedRun::InitRank(const Rank& rank) {
                                  int64_t{product_.experts} * product_.n * product_.k, seed));
   if (product_.weight_format().has_scales()) {
     OCTET_ASSIGN_OR_RETURN(
-        mine.b_scales,
-        RandomGemmScales(product_, int64_t{product_.experts} * product_.weight_scale_rows(), seed));
+        mine.b_scales, RandomGemmScales(product_.weight_format(),
+                                        int64_t{product_.experts} * product_.weight_scale_rows() *
+                                            product_.scale_words(),
+                                        seed));
   }
   const auto rows = static_cast<size_t>(product_.max_rows);
   const auto element_bytes = InfoOf(config_.ep.dtype).bytes;

@@ -91,7 +91,7 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
   if (config.row_format().has_scales()) {
-    const int64_t scale_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
+    const int64_t scale_bytes = config.row_scale_words() * int64_t{sizeof(uint32_t)};
     OCTET_ASSIGN_OR_RETURN(
         a_scales, Download<uint8_t>(gemm.args.a_scales, patch.row * scale_bytes, scale_bytes));
   }
@@ -148,14 +148,14 @@ absl::StatusOr<DeviceMemory> RandomGemmElements(const WeightFormat& format, int6
   return memory;
 }
 
-absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, int64_t rows,
+absl::StatusOr<DeviceMemory> RandomGemmScales(const WeightFormat& of, int64_t number,
                                               uint32_t seed) {
   std::mt19937 rng(seed);
-  std::vector<uint32_t> words(static_cast<size_t>(rows) *
-                              static_cast<size_t>(config.scale_words()));
+  std::vector<uint32_t> words(static_cast<size_t>(number));
   std::uniform_real_distribution<float> uniform(0.5F / kFp8Deviation, 1.5F / kFp8Deviation);
-  const ScaleFormat format = config.weight_format().scale;
-  const uint32_t about = config.row_format().has_scales() ? 127 - 6 : 127 - 1;  // 2^-6, 2^-1
+  const ScaleFormat format = of.scale;
+  const bool fp8 = of.element == TensorType::kFloat8E4m3;
+  const uint32_t about = fp8 ? 127 - 6 : 127 - 1;  // 2^-6, 2^-1
   for (uint32_t& word : words) {
     if (format == ScaleFormat::kUe8m0) {
       for (int shift = 0; shift < 32; shift += 8) word |= (about - 1 + rng() % 3) << shift;

@@ -13,13 +13,13 @@
 
 namespace octet {
 
-// Return elements of a or b, normal numbers, and `rows` rows of scales of b, or of a with FP8, around
+// Return elements of a or b, normal numbers, and `words` 4-byte words of scales of theirs, around
 // the inverse of the elements' deviation, so that operands with scales are about standard normal.
 // Elements of MXFP4 are random bits. Nothing waits: the elements
 // are there in the order of the null stream.
 absl::StatusOr<DeviceMemory> RandomGemmElements(const WeightFormat& format, int64_t elements,
                                                 uint32_t seed);
-absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, int64_t rows,
+absl::StatusOr<DeviceMemory> RandomGemmScales(const WeightFormat& format, int64_t words,
                                               uint32_t seed);
 
 // A product that the GPU has computed: its arguments, and on the host what of them is not random

@@ -91,19 +91,25 @@ absl::Status Dump(const GemmOptions& options, const GemmOperandSet& operands) {
   OCTET_RETURN_IF_ERROR(
       write("out", operands.out, out_type, {config.max_rows, config.out_columns()}));
   if (scaled) {
-    const bool ue8m0 = config.weight_format().scale == ScaleFormat::kUe8m0;
-    const NpyType scale_type = ue8m0 ? NpyType::kUint8 : NpyType::kFloat32;
-    const int64_t columns = int64_t{config.scale_words()} * (ue8m0 ? 4 : 1);
+    const auto type_of = [](const WeightFormat& format) {
+      return format.scale == ScaleFormat::kUe8m0 ? NpyType::kUint8 : NpyType::kFloat32;
+    };
+    const auto columns_of = [](const WeightFormat& format, int words) {
+      return int64_t{words} * (format.scale == ScaleFormat::kUe8m0 ? 4 : 1);
+    };
     if (scaled_rows) {
-      OCTET_RETURN_IF_ERROR(
-          write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
+      const WeightFormat format = config.row_format();
+      OCTET_RETURN_IF_ERROR(write("a_scales", operands.a_scales, type_of(format),
+                                  {config.max_rows, columns_of(format, config.row_scale_words())}));
     }
+    const WeightFormat format = config.weight_format();
+    const int64_t columns = columns_of(format, config.scale_words());
     const int64_t rows = config.weight_scale_rows();
     const bool gated = config.activation == GemmActivation::kSwiGlu;
     const std::vector<int64_t> shape =
-        gated && scaled_rows ? std::vector<int64_t>{config.experts, 2, rows / 2, columns}
-                             : std::vector<int64_t>{config.experts, rows, columns};
-    OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type, shape));
+        gated && format.block_rows > 1 ? std::vector<int64_t>{config.experts, 2, rows / 2, columns}
+                                       : std::vector<int64_t>{config.experts, rows, columns};
+    OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, type_of(format), shape));
   } else {
     OCTET_RETURN_IF_ERROR(RemoveFile(path("b_scales")));
   }

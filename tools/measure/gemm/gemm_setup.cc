@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/types/gemm_element.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/gpu/scoped_event.h"
@@ -37,6 +38,7 @@ GroupedGemmConfig GemmOptions::Config() const {
                               .dtype = dtype,
                               .output = output,
                               .format = format,
+                              .fp8_rows = fp8_rows,
                               .scale_format = scale_format,
                               .activation = activation};
   config.experts = static_cast<int>(rows.size());
@@ -58,7 +60,10 @@ double GemmOptions::WeightBytes() const {
 
 size_t GemmOptions::element_bytes() const { return Config().row_format().Bytes(1); }
 
-absl::string_view GemmOptions::operand_name() const { return InfoOf(FormatOf(dtype, format)).name; }
+absl::string_view GemmOptions::operand_name() const {
+  const GroupedGemmConfig config = Config();
+  return EnumName(ElementOf(config.weight_format(), config.row_format()));
+}
 
 absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emulated) {
   const GroupedGemmConfig config = options.Config();
@@ -74,14 +79,17 @@ absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emu
       RandomGemmElements(config.weight_format(), int64_t{config.experts} * config.n * config.k,
                          2 * options.seed + 1));
   if (config.row_format().has_scales()) {
-    OCTET_ASSIGN_OR_RETURN(operands.a_scales,
-                           RandomGemmScales(config, config.max_rows, options.seed));
+    OCTET_ASSIGN_OR_RETURN(
+        operands.a_scales,
+        RandomGemmScales(config.row_format(), config.max_rows * config.row_scale_words(),
+                         options.seed));
   }
   if (config.weight_format().has_scales()) {
-    OCTET_ASSIGN_OR_RETURN(
-        operands.b_scales,
-        RandomGemmScales(config, int64_t{config.experts} * config.weight_scale_rows(),
-                         options.seed + 1));
+    OCTET_ASSIGN_OR_RETURN(operands.b_scales,
+                           RandomGemmScales(config.weight_format(),
+                                            int64_t{config.experts} * config.weight_scale_rows() *
+                                                config.scale_words(),
+                                            options.seed + 1));
   }
   OCTET_ASSIGN_OR_RETURN(
       operands.out,

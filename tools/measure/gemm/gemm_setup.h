@@ -28,6 +28,7 @@ struct GemmOptions {
   int k = 0;
   DType dtype = DType::kBFloat16;
   GemmFormat format = GemmFormat::kSame;
+  bool fp8_rows = false;  // as in GroupedGemmConfig
   ScaleFormat scale_format = ScaleFormat::kFloat32;
   GemmActivation activation = GemmActivation::kNone;
   GemmOutput output = GemmOutput::kDtype;
@@ -46,7 +47,7 @@ struct GemmOptions {
   double Flops() const;
   double WeightBytes() const;              // of the experts that have rows, without scales
   size_t element_bytes() const;            // of rows
-  absl::string_view operand_name() const;  // as --dtype or --weights has it
+  absl::string_view operand_name() const;  // "bf16", "mxfp4", "fp8_mxfp4"
 };
 
 // The operands, and what empties the caches before each product.

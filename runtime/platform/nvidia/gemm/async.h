@@ -113,6 +113,15 @@ __device__ __forceinline__ void CopyWord(uint32_t to, const void* from) {
 __device__ __forceinline__ void CopyChunk(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// Makes a group of the copies that the thread has begun since the last one.
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until all but the last `groups` groups are there.
+template <int groups>
+__device__ __forceinline__ void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
 // Arrives once the copies that the thread has begun are there.
 __device__ __forceinline__ void ArriveWithCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -251,6 +260,14 @@ __device__ __forceinline__ uint32_t LoadWord(uint32_t from) {
   uint32_t value;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
+}
+__device__ __forceinline__ float2 LoadFloatsShared(uint32_t from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ void StoreWord(uint32_t to, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }
 __device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
   uint4 v;

@@ -1,8 +1,9 @@
 // Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
-// loads, and its other warps are free; with FP8 one of them loads scales, and one stores output, so
-// that nobody else waits until the copy unit takes it. The other two warpgroups multiply 64 rows
+// loads, and its other warps are free; with FP8 rows one of them loads scales, and one stores output,
+// so that nobody else waits until the copy unit takes it. With MXFP4 weights one more brings their
+// exponents, and two more warpgroups convert them. The other two warpgroups multiply 64 rows
 // each. The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
 // each block loads one half for both; two column tiles share the rows likewise. Units come from a
 // counter in global memory: the loading thread of block 0 takes the next one while the last stages
@@ -17,6 +18,7 @@
 #include <type_traits>
 
 #include "gemm/pipeline.h"
+#include "gemm/rows_convert.h"
 #include "gemm/rows_scales.h"
 #include "gemm/rows_shared.h"
 #include "gemm/rows_store.h"
@@ -30,24 +32,26 @@ namespace octet::device::internal {
 
 template <int columns, GemmElement element>
 class RowsGemm {
+  using Shared = RowsShared<columns, element>;
+
  public:
   static constexpr int kRows = RowsShared<columns, element>::kRows;
   static constexpr int kColumns = columns;
   static constexpr int kTilesPerUnit = 2;
   static constexpr int kRowUnitsPerGroup = 8;
-  static constexpr int kThreads = 3 * kWarpgroup;
+  static constexpr bool kConverts = HasMxfp4Weights(element);
+  static constexpr int kThreads = (3 + Shared::kConvertingWarpgroups) * kWarpgroup;
   static constexpr int kClusterBlocks = 2;
   static constexpr int kBlocksPerComputeUnit = 1;
   static constexpr int kTellers = 2;  // the multiplying warpgroups
   // Sums of FP8 products leave too few registers for what free warps do.
-  static constexpr int kFreeWaves = element == GemmElement::kFp8 ? 0 : 3;
+  static constexpr int kFreeWaves = Shared::kScales ? 0 : 3;
 
   struct Maps {
     CUtensorMap rows, half_rows, weights, half_weights, out;
   };
 
  private:
-  using Shared = RowsShared<columns, element>;
   static constexpr int kStages = Shared::kStages;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
   static constexpr GemmElement kOutElement = Shared::kOutElement;
@@ -56,14 +60,17 @@ class RowsGemm {
   static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
-  static constexpr int kFirstRegisters = 168;
+  static constexpr int kFirstRegisters = kConverts ? 96 : 168;
+  static constexpr int kConvertingRegisters = 56;
   // An FFMA that reads the sum and the partial sum that is added to it from one bank of registers
   // takes twice as long. With 224 registers instead of 232 the compiler puts them apart.
   static constexpr int LoadingRegisters(bool awaits, bool moves) {
     return moves ? 88 : (awaits || kScales ? 56 : 40);
   }
   static constexpr int MultiplyingRegisters(bool awaits, bool moves) {
-    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves)) / 2;
+    return (kThreads / kWarpgroup * kFirstRegisters - LoadingRegisters(awaits, moves) -
+            Shared::kConvertingWarpgroups * kConvertingRegisters) /
+           2 / 8 * 8;
   }
 
  public:
@@ -75,11 +82,16 @@ class RowsGemm {
       GemmElement type;
       TensorShape shape;
     };
+    constexpr int kWeightRowBytes = Shared::kWeightRowBytes;
+    const int64_t weight_bytes = kConverts ? p.k / 2 : p.k;
+    constexpr GemmElement kLoaded = RowElementOf(element);
     const Made all[] = {
-        {&maps->rows, element, {p.a, p.k, p.rows, 0, kRows}},
-        {&maps->half_rows, element, {p.a, p.k, p.rows, 0, kRows / 2}},
-        {&maps->weights, element, {p.b, p.k, p.n, p.experts, kColumns}},
-        {&maps->half_weights, element, {p.b, p.k, p.n, p.experts, kColumns / 2}},
+        {&maps->rows, kLoaded, {p.a, p.k, p.rows, 0, kRows}},
+        {&maps->half_rows, kLoaded, {p.a, p.k, p.rows, 0, kRows / 2}},
+        {&maps->weights, kLoaded, {p.b, weight_bytes, p.n, p.experts, kColumns, kWeightRowBytes}},
+        {&maps->half_weights,
+         kLoaded,
+         {p.b, weight_bytes, p.n, p.experts, kColumns / 2, kWeightRowBytes}},
         {&maps->out,
          kOutElement,
          {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup, OutRowBytes(p.out_columns < p.n)}},
@@ -109,6 +121,7 @@ class RowsGemm {
     constexpr bool kMoves = kFreeWaves > 0 && !std::is_same_v<Beside, NothingBeside>;
     const Shared at = {SharedAddress(shared), RankInCluster()};
     if (threadIdx.x == 0) at.InitBarriers(InRounds<Walk>(call));
+    if constexpr (kConverts) Fp8OfMxfp4::MakeTable(at.Table());
     __syncthreads();
     SyncCluster();
     if (UniformOf(threadIdx.x / kWarpgroup) == 2) {
@@ -131,6 +144,9 @@ class RowsGemm {
         static_assert(!Call::Epilogue::kFloat32, "float32 does not go through boxes");
         if (wave == 2) StoreTiles<Walk>(call, at);
       }
+      if constexpr (kConverts) {
+        if (wave == 3) WriteExponents<Walk, kColumns>(call.operands, at);
+      }
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
         // multiplying warp, which waits for its registers without end. A barrier of the block at
@@ -140,6 +156,11 @@ class RowsGemm {
         if (!WaitForWarps(at.Shrunk(), 0, walk)) EndKernel(walk);
         __syncwarp();
         GrowRegisters<kFirstRegisters>();
+      }
+    } else if (kConverts && UniformOf(threadIdx.x / kWarpgroup) > 2) {
+      if constexpr (kConverts) {
+        ShrinkRegisters<kConvertingRegisters>();
+        ConvertStages<Walk, columns>(call.operands, at, UniformOf(threadIdx.x / kWarpgroup) - 3);
       }
     } else {
       GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
@@ -222,13 +243,16 @@ class RowsGemm {
     if (load.same_rows) {
       LoadBoxToBoth(rows + rank * (Shared::kRowsBytes / 2), &maps.half_rows, full, k,
                     tile.row + static_cast<int>(rank) * (kRows / 2));
-      LoadBox(weights, &maps.weights, full, k, tile.column, tile.expert);
+      LoadBox(weights, &maps.weights, full, WeightColumn(k), tile.column, tile.expert);
     } else {
       LoadBox(rows, &maps.rows, full, k, tile.row);
-      LoadBoxToBoth(weights + rank * (Shared::kWeightsBytes / 2), &maps.half_weights, full, k,
-                    tile.column + static_cast<int>(rank) * (kColumns / 2), tile.expert);
+      const int column = tile.column + static_cast<int>(rank) * (kColumns / 2);
+      LoadBoxToBoth(weights + rank * (Shared::kWeightsBytes / 2), &maps.half_weights, full,
+                    WeightColumn(k), column, tile.expert);
     }
   }
+  // Column k of K as the copy unit counts them in a row of weights.
+  static __device__ __forceinline__ int WeightColumn(int k) { return kConverts ? k / 2 : k; }
 
   // ---- the multiplying warpgroups
 
@@ -254,7 +278,7 @@ class RowsGemm {
       const Shared& at = worker.at;
       const auto own_row = static_cast<uint32_t>(worker.warpgroup * kRowsPerWarpgroup);
       rows = UniformOf(TileDescriptor(at.Rows(0) + own_row * kStageRowBytes));
-      weights = UniformOf(TileDescriptor(at.Weights(0)));
+      weights = UniformOf(TileDescriptor(kConverts ? at.Converted(0) : at.Weights(0)));
       scales = at.Scales(0) + (own_row + static_cast<uint32_t>(OwnWgmmaRow())) *
                                   StageScalesOf<kColumns, false>::kRowPitch;
       empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
@@ -334,6 +358,11 @@ class RowsGemm {
   static __device__ __forceinline__ void Skip(Worker& worker, int stages) {
     for (int i = 0; i < stages; ++i) {
       WaitBarrier(worker.at.Full(worker.ring.stage), worker.ring.parity);
+      if constexpr (kConverts) {
+        WaitBarrier(worker.at.ConvertedFull(worker.ring.stage), worker.ring.parity);
+        __syncwarp();
+        if (Lane() == 0) Arrive(worker.at.ConvertedEmpty(worker.ring.stage));
+      }
       __syncwarp();
       Release(worker.at, worker.ring.stage);
       worker.ring.Next();
@@ -369,7 +398,7 @@ class RowsGemm {
   template <bool ue8m0, typename Call, typename Walk>
   static __device__ __forceinline__ void LoadScales(const Call& call, Walk& walk,
                                                     const Shared& at) {
-    using Writer = StageScalesWriter<kColumns, Call::Epilogue::kGated>;
+    using Writer = StageScalesWriter<kColumns, Call::Epilogue::kGated, kConverts>;
     const int stages = StagesOf(call);
     const bool in_rounds = InRounds<Walk>(call);
     Ring ring;
@@ -405,8 +434,8 @@ class RowsGemm {
   template <typename Walk, typename Call>
   static __device__ __forceinline__ void MultiplyScaled(const Call& call, Worker& worker,
                                                         Sums& sums) {
-    constexpr bool kGated = Call::Epilogue::kGated;
-    using Scales = StageScalesOf<kColumns, kGated>;
+    using Scales = StageScalesOf<kColumns, !kConverts && Call::Epilogue::kGated,
+                                 kConverts ? kMxfp4Fp8Columns : 0>;
     const int stages = StagesOf(call);
     const Shared& at = worker.at;
     const StageAddresses first(worker);
@@ -414,21 +443,27 @@ class RowsGemm {
     uint32_t parity = UniformOf(worker.ring.parity);
     const auto multiply_stage = [&](uint32_t stage, uint32_t slot) __attribute__((always_inline)) {
       WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
-      const StageFactors<kColumns, kGated> factors(
-          first.scales + slot * Shared::kScalesBytes + stage * 4,
-          at.Scales(slot) + Scales::kColumnsAt + stage * Scales::kColumnsPitch);
+      uint32_t of_columns = at.Scales(slot) + Scales::kColumnsAt + stage * Scales::kColumnsPitch;
+      if constexpr (kConverts) {
+        WaitBarrier(at.ConvertedFull(0) + stage * kBarrierBytes, parity);
+        of_columns = at.Largest(0) + stage * Shared::kEntriesBytes;
+      }
+      const StageFactors<Scales, kConverts> factors(
+          first.scales + slot * Shared::kScalesBytes + stage * 4, of_columns);
       constexpr uint32_t kStageStep = Shared::kStageBytes >> 4;
       const uint32_t rows = first.rows + stage * kStageStep;
-      const uint32_t weights = first.weights + stage * kStageStep;
+      const uint32_t weights =
+          first.weights + stage * (kConverts ? Shared::kConvertedBytes >> 4 : kStageStep);
       Sums partial;
       BeginWgmma();
 #pragma unroll
       for (int k = 0; k < kMmasPerStage; ++k) {
-        Wgmma<kColumns, element>::Multiply(partial, rows + k * 2, weights + k * 2, k);
+        Wgmma<kColumns, RowElementOf(element)>::Multiply(partial, rows + k * 2, weights + k * 2, k);
       }
       CommitWgmma();
       WaitWgmma<0>();
       if (releases) ArriveAt(first.empty + stage * kBarrierBytes);
+      if (kConverts && Lane() == 0) Arrive(at.ConvertedEmpty(0) + stage * kBarrierBytes);
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "gemm/mxfp4_fp8.h"
 #include "gemm/pipeline.h"
 #include "runtime/platform/gemm_call.h"
 #include "runtime/platform/gemm_scales.h"
@@ -24,13 +25,16 @@ __device__ __forceinline__ bool ScalesComeInRounds(const GemmOperands& p, int st
   return stages % kScaleStages == 0 && (p.scales.ue8m0 || aligned);
 }
 
-template <int columns, bool gated>
+// `one`: 0, or how many columns have one scale.
+template <int columns, bool gated, int one = 0>
 struct StageScalesOf {
   static constexpr int kRows = 128;
   static constexpr uint32_t kRowPitch = kScaleStages * 4;
   // So many columns have one scale, wherever a tile begins. If gated, one of gate and one of up.
-  static constexpr int kColumnsOfOne =
-      columns % kGemmScaleGroup != 0 ? kGemmScaleGroup / 2 : (gated ? columns : kGemmScaleGroup);
+  static constexpr int kColumnsOfOne = one > 0 ? one
+                                       : columns % kGemmScaleGroup != 0
+                                           ? kGemmScaleGroup / 2
+                                           : (gated ? columns : kGemmScaleGroup);
   static constexpr int kKinds = gated ? 2 : 1;
   static constexpr int kNumber = columns / kColumnsOfOne * kKinds;  // of scales of columns
   static_assert(!gated || 2 * kGemmScaleGroup % kColumnsOfOne == 0);
@@ -47,7 +51,7 @@ struct StageScalesOf {
 
 // Brings the scales of a tile to shared memory, one stage or one round after the other. By a whole
 // warp, of which each lane has four rows, and some have a scale of the columns.
-template <int columns, bool gated>
+template <int columns, bool gated, bool of_rows_alone>
 class StageScalesWriter {
   using Scales = StageScalesOf<columns, gated>;
   static constexpr int kWarp = 32;
@@ -62,6 +66,7 @@ class StageScalesWriter {
     for (int i = 0; i < kOwnRows; ++i) {
       rows_[i] = of_rows.RowAt(min(Lane() + i * kWarp, tile.rows - 1));
     }
+    if constexpr (of_rows_alone) return;
     constexpr int kGroup = gated ? 2 * kGemmScaleGroup : kGemmScaleGroup;
     stage_ = in_rounds ? Lane() % kScaleStages : 0;
     number_ = in_rounds ? Lane() / kScaleStages : Lane();
@@ -124,6 +129,14 @@ class StageScalesWriter {
  private:
   template <bool ue8m0>
   __device__ __forceinline__ void WriteColumns(int stage, uint32_t to, uint32_t barrier) const {
+    if constexpr (of_rows_alone) {
+      if constexpr (ue8m0) {
+        Arrive(barrier);
+      } else {
+        ArriveWithCopies(barrier);
+      }
+      return;
+    }
     to += Scales::kColumnsAt + stage_ * Scales::kColumnsPitch + number_ * 4;
     const uint32_t* const from = columns_ + ScaleRows::WordOf<ue8m0>(stage + stage_);
     if constexpr (ue8m0) {
@@ -145,10 +158,8 @@ class StageScalesWriter {
 
 // The factors of a thread's sums of a stage: the products of the scales of its two rows and of its
 // columns.
-template <int columns, bool gated>
+template <typename Scales, bool exponents>
 class StageFactors {
-  using Scales = StageScalesOf<columns, gated>;
-
  public:
   // `own`: the scale of the first of the thread's two rows; the other is 8 more.
   __device__ __forceinline__ StageFactors(uint32_t own, uint32_t of_columns) {
@@ -167,6 +178,7 @@ class StageFactors {
                    : "memory");
 #pragma unroll
       for (int j = i; j < i + 4 && j < Scales::kNumber; ++j) {
+        if constexpr (exponents) v[j - i] = ScaleOfLargest(__float_as_int(v[j - i]));
         of_[0][j] = of_rows[0] * v[j - i];
         of_[1][j] = of_rows[1] * v[j - i];
       }

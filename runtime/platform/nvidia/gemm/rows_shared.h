@@ -1,8 +1,10 @@
 // The shared memory of a block that multiplies tiles of many rows:
 //
-//   stages     4 x (128 rows, then the rows of the weights), 128 bytes of K of each
+//   stages     4 x (128 rows, then the rows of the weights), 128 bytes of K of each, or 64 of MXFP4
+//   converted  4 x the rows of MXFP4 weights as FP8
 //   boxes      of output, for each of the two multiplying warpgroups
-//   scales     of two rounds of stages; FP8 alone
+//   scales     of two rounds of stages; FP8 rows alone
+//   exponents  of each stage, two rounds as they are copied, and the table (Fp8OfMxfp4); MXFP4 alone
 //   barriers   full and empty of each stage; of each place for a unit; of each warpgroup's output
 //   units      two places for the next ones (rows_units.h)
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_SHARED_H_
@@ -11,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gemm/mxfp4_fp8.h"
 #include "gemm/pipeline.h"
 #include "gemm/rows_scales.h"
 #include "gemm/rows_units.h"
@@ -23,11 +26,21 @@ template <int columns, GemmElement element>
 struct RowsShared {
   static constexpr int kRows = 2 * kRowsPerWarpgroup;
   static constexpr int kStages = 4;
-  static constexpr bool kScales = element == GemmElement::kFp8;
+  static constexpr bool kScales = RowElementOf(element) == GemmElement::kFp8;
+  // Weights that become FP8 in a place of their own, by two warpgroups that take turns.
+  static constexpr bool kConverts = HasMxfp4Weights(element);
   static_assert(!kScales || kStages == kScaleStages);
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
-  static constexpr uint32_t kWeightsBytes = columns * kStageRowBytes;
+  static constexpr int kWeightRowBytes = kConverts ? kMxfp4RowBytes : kStageRowBytes;
+  static constexpr uint32_t kWeightsBytes = columns * kWeightRowBytes;
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
+  static constexpr uint32_t kConvertedBytes = kConverts ? columns * kStageRowBytes : 0;
+  static constexpr int kConvertingWarpgroups = kConverts ? 2 : 0;
+  static constexpr int kConvertingWarps = kConverts ? 4 : 0;  // of a stage
+  // Of a stage: the exponents of its weights, and the largest ones.
+  static constexpr uint32_t kLargestAt = columns * kMxfp4Blocks;
+  static constexpr uint32_t kEntriesBytes =
+      kConverts ? kLargestAt + (columns / kMxfp4Fp8Columns + 3) / 4 * 16 : 0;
   static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
   // A warpgroup has boxes for all of a tile's output, which then a free warp stores, or two in
@@ -42,13 +55,20 @@ struct RowsShared {
   static constexpr int kStoringWarps = kHandsOver ? 1 : 0;
 
  private:
-  static constexpr uint32_t kBoxesAt = kStages * kStageBytes;
+  static constexpr uint32_t kConvertedAt = kStages * kStageBytes;
+  static constexpr uint32_t kBoxesAt = kConvertedAt + kStages * kConvertedBytes;
   static constexpr uint32_t kScalesAt = kBoxesAt + 2 * kBoxes * kBoxBytes;
-  static constexpr uint32_t kBarriersAt = kScalesAt + 2 * kScalesBytes;
+  static constexpr uint32_t kEntriesAt = kScalesAt + 2 * kScalesBytes;
+  static constexpr uint32_t kExponentsAt = kEntriesAt + kStages * kEntriesBytes;
+  static constexpr uint32_t kTableAt =
+      kExponentsAt + (kConverts ? 2 * ExponentRounds<columns>::kBytes : 0);
+  static constexpr uint32_t kBarriersAt =
+      kTableAt + (kConverts ? (Fp8OfMxfp4::kBytes + 15) / 16 * 16 : 0);
   static constexpr int kUnitBarriers = 2 * kStages;
   static constexpr int kOutBarriers = kUnitBarriers + 2 * kUnitSlots;
   static constexpr int kShrunkBarrier = kOutBarriers + 4;
-  static constexpr int kBarriers = kShrunkBarrier + 1;
+  static constexpr int kConvertedBarriers = kShrunkBarrier + 1;
+  static constexpr int kBarriers = kConvertedBarriers + (kConverts ? 2 * kStages : 0);
   static constexpr uint32_t kUnitsAt = (kBarriersAt + kBarriers * kBarrierBytes + 15) / 16 * 16;
 
  public:
@@ -61,6 +81,24 @@ struct RowsShared {
     return base + static_cast<uint32_t>(stage) * kStageBytes;
   }
   __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
+  // Converted weights.
+  __device__ uint32_t Converted(int stage) const {
+    return base + kConvertedAt + static_cast<uint32_t>(stage) * kConvertedBytes;
+  }
+  // The exponents of a stage's blocks, a byte each, and the largest of each 64 columns.
+  __device__ uint32_t Entries(int stage) const {
+    return base + kEntriesAt + static_cast<uint32_t>(stage) * kEntriesBytes;
+  }
+  __device__ uint32_t Largest(int stage) const { return Entries(stage) + kLargestAt; }
+  // A round of exponents, as it is copied.
+  __device__ uint32_t Exponents(int round) const {
+    return base + kExponentsAt + static_cast<uint32_t>(round % 2) * ExponentRounds<columns>::kBytes;
+  }
+  __device__ uint32_t Table() const { return base + kTableAt; }
+  __device__ uint32_t ConvertedFull(int stage) const { return Barrier(kConvertedBarriers + stage); }
+  __device__ uint32_t ConvertedEmpty(int stage) const {
+    return Barrier(kConvertedBarriers + kStages + stage);
+  }
   __device__ uint32_t Box(int warpgroup, int box) const {
     return base + kBoxesAt + static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
   }
@@ -89,13 +127,21 @@ struct RowsShared {
   __device__ void InitBarriers(bool scales_in_rounds) const {
     constexpr int kScalingLanes = kScalingWarps * 32;
     for (int i = 0; i < kStages; ++i) {
-      InitBarrier(Full(i), 1 + (i > 0 && scales_in_rounds ? 0 : kScalingLanes));
-      InitBarrier(Empty(i), 2 * kMultiplyingWarps);  // of both blocks
+      InitBarrier(Full(i),
+                  1 + (i > 0 && scales_in_rounds ? 0 : kScalingLanes) + (kConverts ? 1 : 0));
+      InitBarrier(Empty(i), 2 * (kMultiplyingWarps + kConvertingWarps));  // of both blocks
     }
     for (int i = 0; i < kUnitSlots; ++i) {
       InitBarrier(UnitFull(i), 1);
       // And block 1's loading thread.
-      InitBarrier(UnitEmpty(i), 2 * (kMultiplyingWarps + kScalingWarps + kStoringWarps) + 1);
+      InitBarrier(UnitEmpty(i),
+                  2 * (kMultiplyingWarps + kScalingWarps + kStoringWarps +
+                       kConvertingWarpgroups * kConvertingWarps + (kConverts ? 1 : 0)) +
+                      1);
+    }
+    for (int i = 0; kConverts && i < kStages; ++i) {
+      InitBarrier(ConvertedFull(i), kConvertingWarps);
+      InitBarrier(ConvertedEmpty(i), kMultiplyingWarps);
     }
     for (int i = 0; i < 2; ++i) {
       InitBarrier(OutFull(i), kMultiplyingWarps / 2);

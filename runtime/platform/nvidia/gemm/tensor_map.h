@@ -46,6 +46,7 @@ inline CUtensorMapDataType TensorMapTypeOf(GemmElement element) {
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case GemmElement::kFp8:
     case GemmElement::kMxfp4:
+    case GemmElement::kFp8Mxfp4:
       break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;

@@ -136,35 +136,41 @@ OCTET_WGMMA_FP8(192)
 // WgmmaOfRegisters<columns>::Multiply(sums, a, b, accumulate): the same in bfloat16 with `a` in
 // registers. Thread t of the warpgroup has, of rows t/32 * 16 + t%32/4 (+ 8) and columns t%4 * 2
 // and the next (+ 8), the pairs [(row is the second) + 2 * (column is in the second eight)].
-template <int columns>
+template <int columns, GemmElement element>
 struct WgmmaOfRegisters;
 
-#define OCTET_WGMMA_REGISTERS(columns, names, a_names, b_name, p_name, sums)                \
-  template <>                                                                               \
-  struct WgmmaOfRegisters<columns> {                                                        \
-    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2],              \
-                                                    const uint32_t (&a)[4], uint32_t b,     \
-                                                    int accumulate) {                       \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                  \
-                   ", 0;\n"                                                                 \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" names \
-                   "}, {" a_names "}, " b_name ", p, 1, 1, 0;}"                             \
-                   : sums                                                                   \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(b)),   \
-                     "r"(accumulate));                                                      \
-    }                                                                                       \
+#define OCTET_WGMMA_REGISTERS(columns, element, type, tail, names, a_names, b_name, p_name, sums) \
+  template <>                                                                                     \
+  struct WgmmaOfRegisters<columns, element> {                                                     \
+    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2],                    \
+                                                    const uint32_t (&a)[4], uint32_t b,           \
+                                                    int accumulate) {                             \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                        \
+                   ", 0;\n"                                                                       \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns type " {" names "}, {" a_names    \
+                   "}, " b_name ", p, 1, 1" tail ";}"                                             \
+                   : sums                                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(b)),         \
+                     "r"(accumulate));                                                            \
+    }                                                                                             \
   };
-OCTET_WGMMA_REGISTERS(16, OCTET_NAMES_0_8, "%8,%9,%10,%11", "%12", "%13", OCTET_SUMS_8(0))
-OCTET_WGMMA_REGISTERS(32, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16, "%16,%17,%18,%19", "%20", "%21",
-                      OCTET_SUMS_16(0))
-OCTET_WGMMA_REGISTERS(64, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32,
-                      "%32,%33,%34,%35", "%36", "%37", OCTET_SUMS_32(0))
-OCTET_WGMMA_REGISTERS(128,
-                      OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32
-                                      "," OCTET_NAMES_32_64,
-                      "%64,%65,%66,%67", "%68", "%69", OCTET_SUMS_64(0))
+#define OCTET_WGMMA_REGISTERS_ALL(element, type, tail)                                           \
+  OCTET_WGMMA_REGISTERS(16, element, type, tail, OCTET_NAMES_0_8, "%8,%9,%10,%11", "%12", "%13", \
+                        OCTET_SUMS_8(0))                                                         \
+  OCTET_WGMMA_REGISTERS(32, element, type, tail, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16,           \
+                        "%16,%17,%18,%19", "%20", "%21", OCTET_SUMS_16(0))                       \
+  OCTET_WGMMA_REGISTERS(64, element, type, tail,                                                 \
+                        OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32,              \
+                        "%32,%33,%34,%35", "%36", "%37", OCTET_SUMS_32(0))                       \
+  OCTET_WGMMA_REGISTERS(128, element, type, tail,                                                \
+                        OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32               \
+                                        "," OCTET_NAMES_32_64,                                   \
+                        "%64,%65,%66,%67", "%68", "%69", OCTET_SUMS_64(0))
+OCTET_WGMMA_REGISTERS_ALL(GemmElement::kBf16, "k16.f32.bf16.bf16", ", 0")
+OCTET_WGMMA_REGISTERS_ALL(GemmElement::kFp8, "k32.f32.e4m3.e4m3", "")
 
 #undef OCTET_WGMMA_REGISTERS
+#undef OCTET_WGMMA_REGISTERS_ALL
 #undef OCTET_WGMMA_BF16
 #undef OCTET_WGMMA_FP16
 #undef OCTET_WGMMA_FP8
