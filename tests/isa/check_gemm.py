@@ -7,10 +7,11 @@ Of each kernel:
   - the innermost loop with matrix instructions has 4 or more of them, reads its operands from the LDS
     and from global memory 16 bytes at a time, and reads nothing narrower or by flat instructions, but
     for the scales of FP8 operands: a word for each 32 rows of a wave, and one for its columns, or
-    two where they are of gate and up; and those of MXFP4 weights: a byte beside each 16 of weights
+    two where they are of gate and up; and those of MXFP4 weights: a byte beside each 16 of weights,
+    with 8-bit rows besides a word for each 32 rows
   - nothing lies in scratch: no spills, no private segment
   - three blocks of four waves fit into a compute unit: at most 168 vector registers; two blocks of the
-    wide tiles of FP8 operands
+    wide tiles of FP8 rows
 
 The assembly is also tried with defects planted, each of which has to be found. Prints a line for each
 kernel; exit code 1 and a line per error when something is wrong.
@@ -27,6 +28,7 @@ MOST_OF_TWO_WAVES = 256
 LEAST_MFMA = 4
 FP8 = "GemmElementE2"  # in the names of kernels of FP8 operands
 MXFP4 = "GemmElementE3"  # in those of MXFP4 weights
+FP8_MXFP4 = "GemmElementE4"  # and with rows of 8-bit floats
 WIDE = "GemmTilesE0"
 GATED = "GemmEpilogueILb1E"
 
@@ -74,9 +76,9 @@ def check(text):
         scales = count(loop, r"global_load_dword\b")
         most_scales = 4 if GATED in kernel else 3
         narrow = count(loop, "(global_load|flat|buffer_load)") - wide
-        if FP8 in kernel and 0 < scales <= most_scales:
+        if FP8 in kernel and 0 < scales <= most_scales or FP8_MXFP4 in kernel and 0 < scales <= 2:
             narrow -= scales
-        if MXFP4 in kernel:  # of the wide loads, one at least is of rows
+        if MXFP4 in kernel or FP8_MXFP4 in kernel:  # of the wide loads, one at least is of rows
             scales = count(loop, "global_load_ubyte")
             narrow = narrow - scales if 0 < scales < wide else narrow
         if wide == 0 or narrow != 0:
@@ -85,7 +87,8 @@ def check(text):
             errors.append(f"{kernel}: LDS reads narrower than 16 bytes in the main loop")
         if metadata(text, kernel, "private_segment_fixed_size") or count(body, "scratch_"):
             errors.append(f"{kernel}: uses scratch")
-        most = MOST_OF_TWO_WAVES if FP8 in kernel and WIDE in kernel else MOST_REGISTERS
+        scaled = FP8 in kernel or FP8_MXFP4 in kernel
+        most = MOST_OF_TWO_WAVES if scaled and WIDE in kernel else MOST_REGISTERS
         if registers > most:
             errors.append(f"{kernel}: {registers} registers, more than {most}")
     return facts, errors

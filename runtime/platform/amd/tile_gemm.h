@@ -82,14 +82,15 @@ __device__ __forceinline__ Vec16 Bf16FromFp4(uint32_t numbers, float scale) {
   return out;
 }
 
-// Eight 8-bit floats as bfloat16, which has all of them.
-__device__ __forceinline__ Vec16 Bf16FromFp8(uint64_t numbers) {
-  const auto number = [numbers](int i) {
-    return FloatFromFp8(NativeFp8{static_cast<uint8_t>(numbers >> 8 * i)});
-  };
+// Eight 8-bit floats, in two words, as bfloat16, which has all of them.
+__device__ __forceinline__ Vec16 Bf16FromFp8(const uint32_t* words) {
   Vec16 out;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) out.w[i] = PackBf16(number(2 * i), number(2 * i + 1));
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pair = words[i / 2] >> i % 2 * 16;
+    out.w[i] = PackBf16(FloatFromFp8(NativeFp8{static_cast<uint8_t>(pair)}),
+                        FloatFromFp8(NativeFp8{static_cast<uint8_t>(pair >> 8)}));
+  }
   return out;
 }
 
@@ -166,7 +167,9 @@ class TileGemm {
   static constexpr int kStageVecs = 4;  // of a row
   static constexpr int kStageElements = kStageVecs * kVecElements;
   static constexpr int kStagesPerScale = kGemmScaleGroup / kStageElements;
-  static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
+  // Of a row of A in memory.
+  static constexpr int kRowVecs = kConvertsRows ? kStageVecs / 2 : kStageVecs;
+  static constexpr int kRowLoads = (kRows * kRowVecs + kThreads - 1) / kThreads;
   // Of weights that become bfloat16, a stage is what a scale is for: 16 bytes of a row.
   static_assert(!kConverts || kStageElements == kMxBlock);
   static constexpr int kColumnVecs = kConverts ? 1 : kStageVecs;
@@ -234,9 +237,7 @@ class TileGemm {
 
   // The vectors of one stage that this thread loads.
   struct Loads {
-    using RowVec = std::conditional_t<kConvertsRows, uint64_t, Vec16>;
-
-    RowVec rows[kRowLoads];
+    Vec16 rows[kRowLoads];
     Vec16 columns[kColumnLoads];
     uint8_t exponents[kConverts ? kColumnLoads : 1];  // of the columns
   };
@@ -247,11 +248,11 @@ class TileGemm {
   }
 
   // Vector `vec` of a row of K elements; zeros behind its end.
-  template <typename Vec = Vec16>
-  static __device__ __forceinline__ Vec LoadVec(const void* rows, int64_t row, int vec, int k) {
-    if (vec * kVecElements >= k) return {};
-    const auto* const all = (const internal::Global<Vec>*)rows;
-    return *(const Vec*)(all + row * (k / kVecElements) + vec);
+  template <int elements = kVecElements>
+  static __device__ __forceinline__ Vec16 LoadVec(const void* rows, int64_t row, int vec, int k) {
+    if (vec * elements >= k) return {};
+    const auto* const all = (const internal::Global<Vec16>*)rows;
+    return *(const Vec16*)(all + row * (k / elements) + vec);
   }
 
   // Rows and columns behind the last one repeat it: their sums are not stored.
@@ -259,11 +260,12 @@ class TileGemm {
                                               int stage, Loads& loads) {
     const int thread = static_cast<int>(threadIdx.x);
     const int vec = stage * kStageVecs + thread % kStageVecs;
+    const int row_vec = stage * kRowVecs + thread % kRowVecs;
 #pragma unroll
     for (int i = 0; i < kRowLoads; ++i) {
-      const int row = (thread + i * kThreads) / kStageVecs;
+      const int row = (thread + i * kThreads) / kRowVecs;
       loads.rows[i] =
-          LoadVec<typename Loads::RowVec>(p.a, tile.row + min(row, tile.rows - 1), vec, p.k);
+          LoadVec<kStageElements / kRowVecs>(p.a, tile.row + min(row, tile.rows - 1), row_vec, p.k);
     }
 #pragma unroll
     for (int i = 0; i < kColumnLoads; ++i) {
@@ -285,10 +287,12 @@ class TileGemm {
     const int vec = thread % kStageVecs;
 #pragma unroll
     for (int i = 0; i < kRowLoads; ++i) {
-      const int row = (thread + i * kThreads) / kStageVecs;
+      const int row = (thread + i * kThreads) / kRowVecs;
       if (row >= kRows) continue;
       if constexpr (kConvertsRows) {
-        stage[StageIndex(row, vec)] = internal::Bf16FromFp8(loads.rows[i]);
+        const int first = thread % kRowVecs * 2;
+        stage[StageIndex(row, first)] = internal::Bf16FromFp8(loads.rows[i].w);
+        stage[StageIndex(row, first + 1)] = internal::Bf16FromFp8(loads.rows[i].w + 2);
       } else {
         stage[StageIndex(row, vec)] = loads.rows[i];
       }
