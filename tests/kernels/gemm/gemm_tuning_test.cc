@@ -140,7 +140,8 @@ TEST(GemmTuning, MistakesAreNamed) {
   EXPECT_EQ(with("few64", "huge"),
             "f: gemm[1]: tiles is \"huge\"; it must be one of wide, medium, few64, few32, few16");
   EXPECT_EQ(with("bf16", "fp4"),
-            "f: gemm[1]: dtype is \"fp4\"; it must be one of bf16, fp16, fp8, mxfp4");
+            "f: gemm[1]: dtype is \"fp4\"; it must be one of bf16, fp16, fp8, mxfp4, "
+            "fp8_mxfp4");
   EXPECT_EQ(with("swiglu", "gelu"),
             "f: gemm[1]: activation is \"gelu\"; it must be one of none, swiglu");
   EXPECT_EQ(with("4096", "0"), "f: gemm[1]: n is 0; it must be a whole number from 1 up");
