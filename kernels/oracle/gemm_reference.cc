@@ -74,6 +74,28 @@ struct Fp8Sum {
   }
 };
 
+// Sums of 128 columns of K, each of which is scaled before it is added in float32.
+class ScaledTotal {
+ public:
+  void Add(const Fp8Sum& group, double scale) {
+    const double error = group.error + (kGemmScaleGroup + 2) * kUnitRoundoff * group.magnitude;
+    value_ += group.sum * scale;
+    // A product of scales is a float32, perhaps a subnormal one.
+    error_ += error * std::abs(scale) + group.magnitude * kSmallestFloat;
+    magnitude_ += (group.magnitude + error) * std::abs(scale);
+    ++groups_;
+  }
+  GemmExpectation Get() const {
+    return {value_, error_ + (groups_ + 2) * kUnitRoundoff * magnitude_};
+  }
+
+ private:
+  double value_ = 0;
+  double error_ = 0;
+  double magnitude_ = 0;
+  double groups_ = 0;
+};
+
 // Returns the sum of products of 8-bit operands with scales.
 GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
   const auto k = static_cast<size_t>(gemm.config.k);
@@ -82,8 +104,7 @@ GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, s
   const uint8_t* const b = gemm.b.data() + weight_row * k;
   const uint8_t* const a_scales = gemm.a_scales.data() + row * words * sizeof(float);
   const uint8_t* const b_scales = gemm.b_scales.data() + scale_row * words * sizeof(float);
-  GemmExpectation total = {0, 0};
-  double magnitude = 0;
+  ScaledTotal total;
   for (size_t begin = 0; begin < k; begin += kGemmScaleGroup) {
     const size_t end = std::min(begin + kGemmScaleGroup, k);
     Fp8Sum group;
@@ -96,17 +117,10 @@ GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, s
       }
       group.Add({products, count});
     }
-    group.error += (kGemmScaleGroup + 2) * kUnitRoundoff * group.magnitude;
-    const double scale = ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup) *
-                         ScaleAt(gemm.config, b_scales, begin / kGemmScaleGroup);
-    total.value += group.sum * scale;
-    // The product of the scales is a float32, perhaps a subnormal one.
-    total.error += group.error * std::abs(scale) + group.magnitude * kSmallestFloat;
-    magnitude += (group.magnitude + group.error) * std::abs(scale);
+    total.Add(group, ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup) *
+                         ScaleAt(gemm.config, b_scales, begin / kGemmScaleGroup));
   }
-  const double groups = std::ceil(static_cast<double>(k) / kGemmScaleGroup);
-  total.error += (groups + 2) * kUnitRoundoff * magnitude;
-  return total;
+  return total.Get();
 }
 
 // Returns by how much a converted weight may be wrong: 64 columns of the product and 128 of K, from
@@ -148,8 +162,7 @@ GemmExpectation Fp8ConvertedSum(const HostGemm& gemm, size_t row, size_t weight_
   const uint8_t* const b_scales =
       gemm.b_scales.data() +
       weight_row * static_cast<size_t>(gemm.config.scale_words()) * sizeof(uint32_t);
-  GemmExpectation total = {0, 0};
-  double magnitude = 0;
+  ScaledTotal total;
   for (size_t begin = 0; begin < k; begin += kGemmScaleGroup) {
     const size_t end = std::min(begin + kGemmScaleGroup, k);
     const double conversion = ConversionError(gemm, weight_row, begin);
@@ -168,16 +181,10 @@ GemmExpectation Fp8ConvertedSum(const HostGemm& gemm, size_t row, size_t weight_
       }
       group.Add({products, count});
     }
-    group.error += (kGemmScaleGroup + 2) * kUnitRoundoff * group.magnitude + of_conversion;
-    const double scale = ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup);
-    total.value += group.sum * scale;
-    // A product of scales may be a subnormal float32.
-    total.error += group.error * std::abs(scale) + group.magnitude * kSmallestFloat;
-    magnitude += (group.magnitude + group.error) * std::abs(scale);
+    group.error += of_conversion;
+    total.Add(group, ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup));
   }
-  const double groups = std::ceil(static_cast<double>(k) / kGemmScaleGroup);
-  total.error += (groups + 2) * kUnitRoundoff * magnitude;
-  return total;
+  return total.Get();
 }
 
 // Returns the sum of products of rows of the dtype and weights with scales of their own.

@@ -1,5 +1,5 @@
-// What converting warps of tiles of many rows do: MXFP4 weights of each stage become FP8 in a place
-// from which the tensor cores read them. A free warp finds out before by which entries of the table
+// Converting warps of tiles of many rows: MXFP4 weights of each stage become FP8 in a place from
+// which the tensor cores read them. A free warp finds out before by which entries of the table
 // (Fp8OfMxfp4).
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_CONVERT_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_CONVERT_H_

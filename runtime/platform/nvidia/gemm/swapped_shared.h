@@ -104,7 +104,7 @@ struct SwappedShared {
   __device__ uint32_t Factors(int stage, int warpgroup) const {
     return Entries(stage) + kEntriesBytes + static_cast<uint32_t>(warpgroup) * kFactorsBytes;
   }
-  // Where a scaling warp brings exponents.
+  // A scaling warp brings exponents here.
   __device__ uint32_t ExponentsOf(int warp) const {
     return base + kExponents + static_cast<uint32_t>(warp) * 2 * Rounds::kBytes;
   }
