@@ -93,6 +93,11 @@ absl::Status CheckSecondFormat(const RoutedExpertsConfig& config) {
                                " with the second_format ", EnumName(config.second_format)));
   }
   OCTET_RETURN_IF_ERROR(CheckDType(config.ep, operands));
+  if (config.second_fp8_rows && config.second_format != GemmFormat::kMxfp4) {
+    return Refuse("second_fp8_rows", "true",
+                  absl::StrCat("with the second_format ", EnumName(config.second_format),
+                               " it must be false; mxfp4 can have it"));
+  }
   if (operands.format.has_scales() && IsOneKernel(config.gemm_combine)) {
     return Refuse("gemm_combine", EnumName(config.gemm_combine),
                   absl::StrCat("with the second_format ", EnumName(config.second_format),
@@ -108,11 +113,6 @@ absl::Status CheckFirstFormat(const RoutedExpertsConfig& config) {
     return Refuse("first_format", weights.name,
                   "the rows have these elements as well; it must be same, and ep.dispatch_format "
                   "say so");
-  }
-  const DispatchFormatInfo& rows = InfoOf(config.ep.dispatch_format);
-  if (rows.received != GemmFormat::kSame) {
-    return Refuse("ep.dispatch_format", rows.name,
-                  absl::StrCat("with the first_format ", weights.name, " it must be same"));
   }
   if (config.ep.hidden % weights.unit() != 0) {
     return Refuse("ep.hidden", absl::StrCat(config.ep.hidden),
@@ -189,13 +189,13 @@ absl::Status ChooseNoFusion(RoutedExpertsConfig& config) {
 }
 
 std::string TextOf(const RoutedExpertsConfig& config, const RailOptions& rails) {
-  return absl::StrCat(TextOf(config.ep, rails), ", intermediate ", config.intermediate,
-                      ", activation ", EnumName(config.activation), ", swiglu ",
-                      config.swiglu.alpha, " ", config.swiglu.limit, " ", config.swiglu.up_offset,
-                      ", first_format ", EnumName(config.first_format), ", second_format ",
-                      EnumName(config.second_format), ", weights_in ", EnumName(config.weights_in),
-                      ", dispatch_gemm ", EnumName(config.dispatch_gemm), ", gemm_combine ",
-                      EnumName(config.gemm_combine));
+  return absl::StrCat(
+      TextOf(config.ep, rails), ", intermediate ", config.intermediate, ", activation ",
+      EnumName(config.activation), ", swiglu ", config.swiglu.alpha, " ", config.swiglu.limit, " ",
+      config.swiglu.up_offset, ", first_format ", EnumName(config.first_format), ", second_format ",
+      EnumName(config.second_format), ", second_fp8_rows ", config.second_fp8_rows ? "yes" : "no",
+      ", weights_in ", EnumName(config.weights_in), ", dispatch_gemm ",
+      EnumName(config.dispatch_gemm), ", gemm_combine ", EnumName(config.gemm_combine));
 }
 
 }  // namespace octet

@@ -28,8 +28,10 @@ GroupedGemmConfig FirstProduct(const RoutedExpertsConfig& config, int num_ranks)
   product.k = config.ep.hidden;
   product.activation = config.activation;
   product.swiglu = config.swiglu;
+  const GemmFormat rows = config.ep.received_format();
   const bool as_rows = config.first_format == GemmFormat::kSame;
-  product.format = as_rows ? config.ep.received_format() : config.first_format;
+  product.format = as_rows ? rows : config.first_format;
+  product.fp8_rows = !as_rows && rows == GemmFormat::kFp8;
   product.scale_format = config.ep.scale_format;
   return product;
 }
@@ -39,6 +41,7 @@ GroupedGemmConfig SecondProduct(const RoutedExpertsConfig& config, int num_ranks
   product.n = config.ep.hidden;
   product.k = config.intermediate;
   product.format = config.second_format;
+  product.fp8_rows = config.second_fp8_rows;
   product.scale_format = config.ep.scale_format;
   return product;
 }

@@ -229,7 +229,7 @@ absl::StatusOr<GemmTiles> PrepareTiles(const FusedTuning& tuning, const GroupedG
 absl::Status RoutedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   mine.second_config = SecondProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
-  if (InfoOf(mine.second_config.weight_format()).quantizes_rows) return InitQuantizer(mine);
+  if (mine.second_config.row_format().has_scales()) return InitQuantizer(mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(
       const GemmTiles tiles,

@@ -149,6 +149,11 @@ absl::Status CheckLayer(const MoeLayerConfig& config, int num_ranks) {
     return Refuse("dtype", EnumName(config.dtype),
                   absl::StrCat(weights.title, " weights need ", EnumName(needed)));
   }
+  if (config.fp8_rows && config.weights != GemmFormat::kMxfp4) {
+    return Refuse("fp8_rows", "true",
+                  absl::StrCat("with weights ", EnumName(config.weights),
+                               " it must be false; mxfp4 can have it"));
+  }
   if (config.num_local_experts(num_ranks) <= kMaxGemmExperts) return absl::OkStatus();
   if (!config.placement.empty()) {
     return Refuse("placement",
@@ -183,14 +188,13 @@ RoutedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
     experts.ep.strategy = FirstWith(&StrategyInfo::fuses_products);
   }
   experts.second_format = config.weights;
-  const WeightFormatInfo& weights = InfoOf(ExpertWeights(config));
-  if (weights.quantizes_rows) {
+  experts.second_fp8_rows = config.fp8_rows;
+  if (!InfoOf(ExpertWeights(config)).quantizes_rows) experts.first_format = config.weights;
+  if (QuantizesRows(config)) {
     experts.ep.dispatch_format = Takes(config.strategy, DispatchFormat::kQuantizedFp8)
                                      ? DispatchFormat::kQuantizedFp8
                                      : DispatchFormat::kFp8;
-    experts.ep.scale_group = weights.format.block_columns;
-  } else {
-    experts.first_format = config.weights;
+    experts.ep.scale_group = kGemmScaleGroup;
   }
   experts.swiglu = config.swiglu;
   return experts;
@@ -227,6 +231,10 @@ GroupedGemmConfig SharedSecondProduct(const MoeLayerConfig& config) {
 
 WeightFormat ExpertWeights(const MoeLayerConfig& config) {
   return FormatOf(config.dtype, config.weights);
+}
+
+bool QuantizesRows(const MoeLayerConfig& config) {
+  return config.fp8_rows || InfoOf(ExpertWeights(config)).quantizes_rows;
 }
 
 WeightFormat PlainWeights(const MoeLayerConfig& config) { return FormatOf(config.dtype); }
@@ -291,12 +299,12 @@ absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes) {
 std::string TextOf(const MoeLayerConfig& config, const MoeLayerOptions& options) {
   const auto yes_or_no = [](bool value) { return value ? "yes" : "no"; };
   const RouterConfig& router = config.router;
-  std::string text =
-      absl::StrCat("experts ", config.num_experts, ", topk ", config.topk, ", hidden ",
-                   config.hidden, ", intermediate ", config.intermediate, ", max_tokens_per_rank ",
-                   config.max_tokens_per_rank, ", ", EnumName(config.dtype), ", weights ",
-                   EnumName(config.weights), ", strategy ", EnumName(config.strategy), ", fusion ",
-                   EnumName(config.fusion), ", path ", EnumName(config.path));
+  std::string text = absl::StrCat(
+      "experts ", config.num_experts, ", topk ", config.topk, ", hidden ", config.hidden,
+      ", intermediate ", config.intermediate, ", max_tokens_per_rank ", config.max_tokens_per_rank,
+      ", ", EnumName(config.dtype), ", weights ", EnumName(config.weights), ", fp8_rows ",
+      yes_or_no(config.fp8_rows), ", strategy ", EnumName(config.strategy), ", fusion ",
+      EnumName(config.fusion), ", path ", EnumName(config.path));
   absl::StrAppend(&text, ", shared_intermediate ", config.shared_intermediate, ", shared_gate ",
                   yes_or_no(config.shared_gate), ", router ", EnumName(router.scores), " groups ",
                   router.groups, " top_groups ", router.top_groups, " ",

@@ -31,6 +31,9 @@ GroupedGemmConfig SharedSecondProduct(const MoeLayerConfig& config);
 WeightFormat ExpertWeights(const MoeLayerConfig& config);
 WeightFormat PlainWeights(const MoeLayerConfig& config);
 
+// Returns whether the rows that the experts' products read are quantized to FP8.
+bool QuantizesRows(const MoeLayerConfig& config);
+
 // As octet/moe_layer.h's, for a layer over all nodes, which may be one.
 absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes);
 

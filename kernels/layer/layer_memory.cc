@@ -105,7 +105,7 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
   const size_t tokens = Size(c.max_tokens_per_rank);
   const size_t rows = Size(ep.max_rows(num_ranks));
   const size_t element = InfoOf(c.dtype).bytes;
-  const bool quantized = InfoOf(ExpertWeights(c)).quantizes_rows;
+  const bool quantized = QuantizesRows(c);
   const auto fp8_scales = [&](int columns) {
     return Size(Fp8ScaleWords(columns, kGemmScaleGroup, ScaleFormat::kFloat32)) * sizeof(uint32_t);
   };

@@ -51,12 +51,12 @@ absl::StatusOr<Strategy> ChosenStrategy(const ChoiceNodes& of, const MoeLayerCon
 // would be chosen if they were not: otherwise the format of rows that are quantized before dispatch
 // would decide.
 absl::Status ChooseQuantizingStrategy(const ChoiceNodes& of, MoeLayerConfig& config) {
-  if (!InfoOf(ExpertWeights(config)).quantizes_rows || config.strategy != Strategy::kAuto ||
-      IsFused(config)) {
+  if (!QuantizesRows(config) || config.strategy != Strategy::kAuto || IsFused(config)) {
     return absl::OkStatus();
   }
   MoeLayerConfig plain = config;
   plain.weights = GemmFormat::kSame;
+  plain.fp8_rows = false;
   OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, plain));
   if (Takes(strategy, DispatchFormat::kQuantizedFp8)) config.strategy = strategy;
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/oracle/gemm_reference.h"
@@ -34,22 +35,25 @@ Bounded Rounded(const Bounded& x, DType dtype) {
           x.may_overflow || magnitude > Largest(dtype)};
 }
 
+constexpr bool kCutsFp8Sums = kFp8SumBits < 23;  // to fewer bits than float32 has
+
 // The error of a float32 sum of products relative to the sum of their magnitudes.
-double SumError(size_t terms, const WeightFormat& format) {
-  double error = (static_cast<double>(terms) + 2) * kFloatRoundoff;
+double SumError(size_t terms, bool of_fp8) {
+  const double error = (static_cast<double>(terms) + 2) * kFloatRoundoff;
+  if (!of_fp8 || !kCutsFp8Sums) return error;
   // Each addend of a matrix unit's sum is cut at the last place that remains of the largest.
-  constexpr int kFloatBits = 23;
-  if (InfoOf(format).quantizes_rows && kFp8SumBits < kFloatBits) {
-    error += std::ldexp(static_cast<double>(format.block_columns) + 1, -kFp8SumBits);
-  }
-  return error;
+  return error + std::ldexp(kGemmScaleGroup + 1.0, -kFp8SumBits);
 }
 
-// Row `row` of a matrix as the kernels see it.
+// A matrix as the kernels see it, times rows of FP8 or not.
 class MatrixRows {
  public:
-  MatrixRows(const HostTensor& tensor, const WeightFormat& format)
-      : packed_(PackMatrix(tensor, format)), format_(format), columns_(Size(tensor.columns)) {}
+  MatrixRows(const HostTensor& tensor, const WeightFormat& format, bool of_fp8 = false)
+      : packed_(PackMatrix(tensor, format)),
+        format_(format),
+        of_fp8_(of_fp8),
+        columns_(Size(tensor.columns)),
+        conversion_(ConversionError()) {}
 
   double At(int row, size_t column) const {
     const size_t index = Size(row) * columns_ + column;
@@ -79,16 +83,34 @@ class MatrixRows {
       const double weight = At(row, i);
       sum += weight * x[i].value;
       magnitude += std::abs(weight) * (std::abs(x[i].value) + x[i].error);
-      error += std::abs(weight) * x[i].error;
+      const double size = std::abs(x[i].value) + x[i].error;
+      error += std::abs(weight) * x[i].error + conversion_ * size;
+      magnitude += conversion_ * size;
     }
-    error += SumError(columns_, format_) * magnitude;
+    error += SumError(columns_, of_fp8_) * magnitude;
     return {sum, error, may_overflow || magnitude > std::numeric_limits<float>::max()};
   }
 
  private:
+  // Returns by how much a weight may move when a product converts it to FP8 (GroupedGemm): as if all
+  // of the matrix were converted together.
+  double ConversionError() const {
+    if (!of_fp8_ || !kCutsFp8Sums || InfoOf(format_).quantizes_rows) return 0;
+    float largest = 0;
+    for (const float scale : packed_.scales) {
+      if (scale > largest) largest = scale;  // NaN is not
+    }
+    constexpr float kExact = 0x1p-14F;
+    const bool moves =
+        absl::c_any_of(packed_.scales, [&](float scale) { return scale < kExact * largest; });
+    return moves ? std::ldexp(largest, -16) : 0;
+  }
+
   const PackedMatrix packed_;
   const WeightFormat format_;
+  const bool of_fp8_;
   const size_t columns_;
+  const double conversion_;
 };
 
 Bounded Activated(const Bounded& gate, const Bounded& up, const SwiGlu& swiglu) {
@@ -139,6 +161,10 @@ bool Bounded::Holds(double got) const {
   return std::abs(got - value) <= error;
 }
 
+bool LayerReference::HasFp8Rows() const {
+  return QuantizesRows(config_) && config_.path != LayerPath::kDecode;
+}
+
 std::vector<Bounded> LayerReference::Logits(absl::Span<const uint16_t> x) const {
   std::vector<Bounded> row;
   row.reserve(x.size());
@@ -156,13 +182,14 @@ std::vector<Bounded> LayerReference::Logits(absl::Span<const uint16_t> x) const 
 
 std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<const double> x,
                                          const WeightFormat& format, const SwiGlu& swiglu) const {
+  const bool of_fp8 = &weights != &weights_.shared && HasFp8Rows();
   std::vector<Bounded> row;
   row.reserve(x.size());
   for (const double element : x) row.push_back({element, 0});
   std::vector<Bounded> between;
   {
-    const MatrixRows gate(weights.gate, format);
-    const MatrixRows up(weights.up, format);
+    const MatrixRows gate(weights.gate, format, of_fp8);
+    const MatrixRows up(weights.up, format, of_fp8);
     for (int i = 0; i < weights.gate.rows; ++i) {
       Bounded gate_product = Biased(gate.Times(i, row), weights.gate_bias, i);
       Bounded up_product = Biased(up.Times(i, row), weights.up_bias, i);
@@ -172,8 +199,8 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
       between.push_back(Rounded(Activated(gate_product, up_product, swiglu), config_.dtype));
     }
   }
-  if (InfoOf(format).quantizes_rows) AddQuantization(between);
-  const MatrixRows down(weights.down, format);
+  if (of_fp8) AddQuantization(between);
+  const MatrixRows down(weights.down, format, of_fp8);
   std::vector<Bounded> out;
   for (int i = 0; i < weights.down.rows; ++i) {
     out.push_back(Rounded(Biased(down.Times(i, between), weights.down_bias, i), config_.dtype));
@@ -196,7 +223,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
         BitsFromFloat(config_.dtype, FloatFromBits(config_.dtype, given[i]) * token.weights[0]);
     quantized[i] = static_cast<double>(FloatFromBits(config_.dtype, given[i]));
   }
-  if (InfoOf(format).quantizes_rows) {
+  if (HasFp8Rows()) {
     std::vector<uint8_t> elements(token.x.size());
     std::vector<uint32_t> scales(Size(experts.ep.scale_words()));
     std::vector<float> values(token.x.size());

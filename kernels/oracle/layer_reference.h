@@ -29,7 +29,7 @@ struct LayerRoundings {
 };
 
 // A layer's weights as its kernels see them: converted, and for FP8 quantized, as Load does. Reads
-// `weights` when asked.
+// `weights` when asked. `config` is MoeLayer::config(), whose path says what rows are quantized.
 class LayerReference {
  public:
   LayerReference(const MoeLayerConfig& config, const MoeLayerWeights& weights,
@@ -49,11 +49,13 @@ class LayerReference {
   };
   // The token's y [H]. The bound counts every rounding between x and y: products in float32, rows
   // between the products, outputs, sums of each rank's experts and y in the dtype, what `roundings`
-  // says, and the quantization of rows between the products, if the weights ask for it; whatever the order of
+  // says, and the quantization of rows between the products, if there is one; whatever the order of
   // sums.
   std::vector<Bounded> Output(const Routed& token) const;
 
  private:
+  // Whether products of the experts read rows of FP8.
+  bool HasFp8Rows() const;
   std::vector<Bounded> Mlp(const MlpWeights& weights, absl::Span<const double> x,
                            const WeightFormat& format, const SwiGlu& swiglu) const;
 

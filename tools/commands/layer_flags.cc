@@ -93,6 +93,8 @@ void AddKernelFlags(CommandLine& line, LayerFlags& flags) {
       "weights", flags.weights,
       "fp8, mxfp4, bf16 or fp16: the type of the experts' weights, which are converted to it:\n"
       "fp8, mxfp4 or that of the rows; empty: the folder's, otherwise that of the rows");
+  line.Add("fp8_rows", config.fp8_rows,
+           "with --weights=mxfp4: rows are quantized to FP8 before the experts' products");
   line.Add("strategy", config.strategy,
            absl::StrCat(EnumNames<Strategy>(),
                         ": how tokens are sent; auto: the fastest for\nsuch calls"));
@@ -288,6 +290,7 @@ absl::Status ResolveLayer(const CommandLine& line, int num_gpus, bool emulated, 
 }
 
 void TakeChoices(const MoeLayerConfig& asked, MoeLayerConfig& config) {
+  config.fp8_rows = asked.fp8_rows;
   config.strategy = asked.strategy;
   config.path = asked.path;
   config.fusion = asked.fusion;

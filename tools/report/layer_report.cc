@@ -38,8 +38,9 @@ std::string Shape(const LayerReport& report) {
   if (!c.placement.empty()) {
     absl::StrAppend(&text, ", placed in ", c.placement.slots_per_rank(), " slots of each rank");
   }
-  absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c), "; ", report.tokens,
-                  " tokens on ", report.num_ranks, " ranks; ", WayText(c), "; weights loaded in ",
+  absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c),
+                  c.fp8_rows ? " times rows of fp8" : "", "; ", report.tokens, " tokens on ",
+                  report.num_ranks, " ranks; ", WayText(c), "; weights loaded in ",
                   absl::StrFormat("%.2f", report.load_seconds), " s");
   return text;
 }
@@ -180,6 +181,7 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   json["shared_intermediate"] = c.shared_intermediate;
   json["dtype"] = std::string(EnumName(c.dtype));
   json["weights"] = std::string(WeightsName(c));
+  json["fp8_rows"] = c.fp8_rows;
   json["path"] = std::string(EnumName(c.path));
   json["strategy"] = std::string(EnumName(c.strategy));
   json["fusion"] = std::string(EnumName(c.fusion));

@@ -23,8 +23,9 @@ std::string LayerMemoryText(const LayerMemory& memory, const LayerMemory* even, 
   std::string text = Comment(absl::StrCat(
       "octet layer --memory: bytes of each of ", num_ranks, " ranks; E ", c.num_experts, ", K ",
       c.topk, ", H ", c.hidden, ", I ", c.intermediate, ", T ", c.max_tokens_per_rank, ", ",
-      EnumName(c.dtype), ", weights ", EnumName(c.weights), ", strategy ", EnumName(c.strategy),
-      ", fusion ", EnumName(c.fusion), "; nothing is allocated"));
+      EnumName(c.dtype), ", weights ", EnumName(c.weights), c.fp8_rows ? " times rows of fp8" : "",
+      ", strategy ", EnumName(c.strategy), ", fusion ", EnumName(c.fusion),
+      "; nothing is allocated"));
   const TextTable table({{.name = "bytes", .width = 16}, {.name = "use", .width = 11}});
   absl::StrAppend(&text, table.Head());
   const auto row = [&](size_t bytes, absl::string_view use, absl::string_view name) {

@@ -45,6 +45,7 @@ absl::StatusOr<GroupedGemmConfig> GemmConfigOf(const octet_gemm_config* given) {
   config.expected_rows = read.expected_rows;
   config.blocks = read.blocks;
   config.use_measured_tuning = read.no_measured_tuning == 0;
+  config.fp8_rows = read.fp8_rows != 0;
   return config;
 }
 
@@ -56,6 +57,8 @@ absl::StatusOr<RoutedExpertsConfig> ExpertsConfigOf(const octet_experts_config* 
   config.intermediate = read.intermediate;
   if (read.no_activation != 0) config.activation = GemmActivation::kNone;
   OCTET_RETURN_IF_ERROR(ReadEnum("second_format", read.second_format, &config.second_format));
+  OCTET_RETURN_IF_ERROR(ReadEnum("first_format", read.first_format, &config.first_format));
+  config.second_fp8_rows = read.second_fp8_rows != 0;
   OCTET_RETURN_IF_ERROR(ReadEnum("weights_in", read.weights_in, &config.weights_in));
   OCTET_RETURN_IF_ERROR(ReadEnum("dispatch_gemm", read.dispatch_gemm, &config.dispatch_gemm));
   OCTET_RETURN_IF_ERROR(ReadEnum("gemm_combine", read.gemm_combine, &config.gemm_combine));

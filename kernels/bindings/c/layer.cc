@@ -74,6 +74,7 @@ absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given, in
                                                         read.placement_slots}));
   config.loads = {.count = read.count_loads != 0, .window = read.load_window};
   config.weighs_input = read.weighs_input != 0;
+  config.fp8_rows = read.fp8_rows != 0;
   return config;
 }
 
@@ -111,7 +112,8 @@ octet_layer_config ConfigOf(const MoeLayerConfig& config) {
           .placement_slots = config.placement.slots_per_rank(),
           .count_loads = config.loads.count ? 1 : 0,
           .load_window = config.loads.window,
-          .weighs_input = config.weighs_input ? 1 : 0};
+          .weighs_input = config.weighs_input ? 1 : 0,
+          .fp8_rows = config.fp8_rows ? 1 : 0};
 }
 
 absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {

@@ -81,6 +81,10 @@ struct MoeLayerConfig {
   // and H and both intermediates must be multiples of 16. kMxfp4 likewise needs kBFloat16, and H
   // and `intermediate` must be multiples of 32. Router and shared experts have the dtype.
   GemmFormat weights = GemmFormat::kSame;
+  // With weights kMxfp4: kLaunches quantizes x and the rows between the two products as for kFp8,
+  // which is less exact, and faster where experts have many rows (GroupedGemmConfig::fp8_rows).
+  // kDecode multiplies rows of the dtype all the same.
+  bool fp8_rows = false;
   LayerPath path = LayerPath::kAuto;
   // How tokens are sent, and how the kernels of a call are put together (octet/routed_experts.h).
   Strategy strategy = Strategy::kAuto;

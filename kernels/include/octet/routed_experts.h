@@ -115,8 +115,9 @@ struct RoutedExpertsConfig {
   std::optional<int> product_blocks = std::nullopt;
   GemmActivation activation = GemmActivation::kSwiGlu;
   SwiGlu swiglu = {};  // GroupedGemmConfig::swiglu; others than the defaults need kCombine
-  // The elements of DispatchGemmArgs::b, if they are not those of the rows: kMxfp4, for which
-  // dispatch_format must be kSame, H a multiple of 32, and dispatch_gemm kAuto or kNone.
+  // The elements of DispatchGemmArgs::b, if they are not those of the rows: kMxfp4, for which H must
+  // be a multiple of 32, and dispatch_gemm kAuto or kNone. Rows that are received in FP8 are
+  // multiplied as they are (GroupedGemmConfig::fp8_rows).
   GemmFormat first_format = GemmFormat::kSame;
   // The elements of GemmCombineArgs::b. kFp8: GemmCombine first quantizes the rows of `a` in groups
   // of 128 columns, as DispatchFormat::kQuantizedFp8 does, and the second product is one of FP8
@@ -125,6 +126,9 @@ struct RoutedExpertsConfig {
   // of I bytes and their scales. kMxfp4: the rows stay as they are; I must be a multiple of 32, and
   // the rest likewise.
   GemmFormat second_format = GemmFormat::kSame;
+  // With the second_format kMxfp4: GemmCombine quantizes the rows of `a` as for kFp8, with as much
+  // memory, and the second product has GroupedGemmConfig::fp8_rows.
+  bool second_fp8_rows = false;
   WeightsIn weights_in = WeightsIn::kCombine;
   // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without
   // host_totals, and calls without scatter_idx and cached layouts. It sets

@@ -19,6 +19,10 @@ namespace {
 
 size_t Index(const Rank& rank) { return static_cast<size_t>(rank.rank()); }
 
+const void* VoidOrNull(const DeviceMemory& memory) {
+  return memory.bytes() == 0 ? nullptr : memory.as<void>();
+}
+
 const float* FloatsOrNull(const DeviceMemory& memory) {
   return memory.bytes() == 0 ? nullptr : memory.as<float>();
 }
@@ -51,8 +55,9 @@ std::string FusedProblem::Text() const {
   return absl::StrCat("seed ", seed, ": ", num_ranks, " ranks, ", EnumName(ep.strategy), " ",
                       EnumName(ep.dtype), " ", EnumName(ep.dispatch_format), " E ", ep.num_experts,
                       " K ", ep.topk, " H ", ep.hidden, " M ", ep.max_tokens_per_rank, " I ",
-                      config.intermediate, " ", EnumName(config.activation), " then ",
-                      EnumName(config.second_format), " ", EnumName(ep.scale_format),
+                      config.intermediate, " ", EnumName(config.first_format), " ",
+                      EnumName(config.activation), " then ", EnumName(config.second_format),
+                      config.second_fp8_rows ? " of fp8 rows " : " ", EnumName(ep.scale_format),
                       " weights in ", EnumName(config.weights_in), " ", EnumName(ep.combine_order),
                       " ", EnumName(ep.combine_method), " alignment ",
                       ep.high_throughput.expert_alignment, bias ? " bias" : "");
@@ -123,7 +128,7 @@ absl::Status FusedHarness::InitRank(const Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.second_out,
                          DeviceMemory::Allocate(static_cast<size_t>(second.max_rows) *
                                                 problem_.config.ep.dtype_row_bytes()));
-  return second.format == GemmFormat::kFp8 ? InitQuantizer(second, mine) : absl::OkStatus();
+  return second.row_format().has_scales() ? InitQuantizer(second, mine) : absl::OkStatus();
 }
 
 absl::Status FusedHarness::InitQuantizer(const GroupedGemmConfig& second, RankState& mine) const {
@@ -217,21 +222,20 @@ DispatchGemmArgs FusedHarness::dispatch_args(const Rank& rank, const CallMemory&
                                         .topk_weights = memory.topk_weights.as<float>(),
                                         .num_tokens = memory.num_tokens},
                            .b = weights.b1.as<void>(),
+                           .b_scales = VoidOrNull(weights.b1_scales),
                            .bias = FloatsOrNull(weights.bias1),
                            .out = memory.h.as<void>()};
   if (format == DispatchFormat::kFp8) {
     args.dispatch.high_throughput.x_scales = memory.scales.as<void>();
   }
-  if (format != DispatchFormat::kSame) args.b_scales = weights.b1_scales.as<void>();
   return args;
 }
 
 GemmCombineArgs FusedHarness::combine_args(const Rank& rank, const CallMemory& memory) const {
   const Weights& weights = ranks_[Index(rank)].weights;
-  const bool fp8 = problem_.config.second_format == GemmFormat::kFp8;
   return {.a = memory.h.as<void>(),
           .b = weights.b2.as<void>(),
-          .b_scales = fp8 ? weights.b2_scales.as<void>() : nullptr,
+          .b_scales = VoidOrNull(weights.b2_scales),
           .bias = FloatsOrNull(weights.bias2),
           .y_bias = FloatsOrNull(weights.y_bias_on_gpu),
           .y = memory.y.as<void>()};

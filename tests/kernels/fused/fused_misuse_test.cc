@@ -291,6 +291,38 @@ TEST_F(FusedMisuseTest, RefusesSecondProductsOfFp8ThatCannotBe) {
   EXPECT_THAT(
       refusal([](RoutedExpertsConfig& config) { config.gemm_combine = Fusion::kSerial; }),
       Refused("gemm_combine is serial; with the second_format fp8 it must be auto or none"));
+  EXPECT_THAT(
+      refusal([](RoutedExpertsConfig& config) { config.second_fp8_rows = true; }),
+      Refused("second_fp8_rows is true; with the second_format fp8 it must be false; mxfp4 can"));
+}
+
+TEST_F(FusedMisuseTest, RefusesMxfp4ThatCannotBe) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  ASSERT_OK(node.status());
+  const auto refusal = [&](const std::function<void(RoutedExpertsConfig&)>& alter) {
+    RoutedExpertsConfig config = SmallProblem(1).config;
+    config.ep.hidden = 96;
+    config.ep.dispatch_format = DispatchFormat::kFp8;
+    config.intermediate = 64;
+    config.first_format = GemmFormat::kMxfp4;
+    config.second_format = GemmFormat::kMxfp4;
+    config.second_fp8_rows = true;
+    alter(config);
+    return RoutedExperts::Create(**node, config).status();
+  };
+  EXPECT_OK(refusal([](RoutedExpertsConfig&) {}));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.ep.hidden = 80; }),
+              Refused("ep.hidden is 80; it must be a multiple of 32 with the first_format mxfp4"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.ep.scale_group = 64; }),
+              Refused("ep.scale_group is 64; products of FP8 rows need 128"));
+  EXPECT_THAT(
+      refusal([](RoutedExpertsConfig& config) { config.first_format = GemmFormat::kFp8; }),
+      Refused("first_format is fp8; the rows have these elements as well; it must be same"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.dispatch_gemm = Fusion::kTiles; }),
+              Refused("dispatch_gemm is tiles; with the first_format mxfp4 it must be auto or"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
+              Refused("gemm_combine is tiles; with the second_format mxfp4 it must be auto or"));
 }
 
 TEST_F(FusedMisuseTest, OtherStrategiesRefuseToAddWithoutWeights) {

@@ -101,6 +101,15 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
                                         ScaleFormat::kUe8m0};
     if (type < 2) ep.scale_format = kFormats[draw(0, 2)];
   }
+  const bool one_kernel = fusions.dispatch_gemm != Fusion::kNone ||
+                          fusions.gemm_combine != Fusion::kNone || ep.dtype != DType::kBFloat16;
+  if (!one_kernel && draw(0, 2) == 0) {
+    config.first_format = GemmFormat::kMxfp4;
+    config.second_format = GemmFormat::kMxfp4;
+    config.second_fp8_rows = draw(0, 1) == 0;
+    ep.hidden = 32 * draw(1, 9);
+    config.intermediate = 32 * draw(1, 5);
+  }
   return problem;
 }
 

@@ -43,6 +43,31 @@ TEST_F(MoeLayerTest, Mxfp4Weights) {
   RunAndCheck({9}, config);
 }
 
+// Rows of x come quantized by dispatch, or before it; those between the products in the layer.
+TEST_F(MoeLayerTest, Fp8RowsWithMxfp4Weights) {
+  MoeLayerConfig config = GptOssConfig();
+  config.fp8_rows = true;
+  config.hidden = 288;  // groups of 128 columns, the last of 32
+  config.shared_intermediate = 48;
+  for (const Strategy strategy : {Strategy::kHighThroughput, Strategy::kLowLatency}) {
+    config.strategy = strategy;
+    RunAndCheck({9, 0, 5}, config);
+  }
+  config.strategy = Strategy::kAuto;
+  config.max_tokens_per_rank = 20;
+  config.capacity_rows = 48;  // several passes
+  config.num_experts = 4;
+  RunAndCheck({20, 3}, config);
+}
+
+TEST_F(MoeLayerTest, DecodeTakesNoFp8Rows) {
+  MoeLayerConfig config = GptOssConfig();
+  config.max_tokens_per_rank = 9;
+  config.path = LayerPath::kDecode;
+  config.fp8_rows = true;
+  RunAndCheck({9, 4}, config);
+}
+
 TEST_F(MoeLayerTest, BiasesAndParametersOfSwiGlu) {
   RunAndCheck({9, 0, 5}, GptOssConfig());
   MoeLayerConfig config = GptOssConfig();
@@ -113,6 +138,11 @@ TEST_F(MoeLayerTest, RefusesWhatMxfp4AndBiasesCannotBe) {
   config = Mxfp4Config();
   config.fusion = Fusion::kTiles;
   EXPECT_THAT(refusal(config), HasSubstr("with MXFP4 weights it must be auto or none"));
+  config = Mxfp4Config();
+  config.fp8_rows = true;
+  EXPECT_EQ(refusal(config), "");
+  config.weights = GemmFormat::kFp8;
+  EXPECT_THAT(refusal(config), HasSubstr("fp8_rows is true; with weights fp8 it must be false"));
   config = Mxfp4Config();
   config.swiglu.limit = 0;
   EXPECT_THAT(refusal(config), HasSubstr("the limit must be above 0"));

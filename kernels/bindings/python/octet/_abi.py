@@ -341,6 +341,7 @@ class octet_gemm_config(Sized):
         ("expected_rows", c_int64),
         ("blocks", c_int32),
         ("no_measured_tuning", c_int32),
+        ("fp8_rows", c_int32),
     ]
 
 
@@ -370,6 +371,8 @@ class octet_experts_config(Sized):
         ("weights_in", c_int32),
         ("dispatch_gemm", c_int32),
         ("gemm_combine", c_int32),
+        ("first_format", c_int32),
+        ("second_fp8_rows", c_int32),
     ]
 
 
@@ -432,6 +435,7 @@ class octet_layer_config(Sized):
         ("count_loads", c_int32),
         ("load_window", c_int32),
         ("weighs_input", c_int32),
+        ("fp8_rows", c_int32),
     ]
 
 

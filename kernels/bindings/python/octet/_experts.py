@@ -16,7 +16,8 @@ EP_KINDS = {name: name for name in (
     "scale_format", "failure_policy", "duplicates")}
 GEMM_KINDS = {"dtype": "dtype", "output": "gemm_output", "format": "gemm_format",
               "scale_format": "scale_format", "activation": "gemm_activation"}
-EXPERTS_KINDS = {"second_format": "gemm_format", "weights_in": "weights_in",
+EXPERTS_KINDS = {"first_format": "gemm_format", "second_format": "gemm_format",
+                 "weights_in": "weights_in",
                  "dispatch_gemm": "fusion", "gemm_combine": "fusion"}
 # Short names of the library's flags, and DLPack's.
 _DTYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16"}

@@ -29,6 +29,7 @@ typedef struct octet_gemm_config {
   int64_t expected_rows;
   int32_t blocks;
   int32_t no_measured_tuning;
+  int32_t fp8_rows;  // not 0: with the format MXFP4, the elements of a are FP8
 } octet_gemm_config;
 
 // All of it GPU memory.
@@ -36,8 +37,8 @@ typedef struct octet_gemm_args {
   uint64_t size;
   const void* a;                  // [max_rows][k]; required
   const void* b;                  // [L][n][k]; required
-  const void* a_scales;           // with OCTET_FORMAT_FP8
-  const void* b_scales;           // likewise
+  const void* a_scales;           // of FP8 elements
+  const void* b_scales;           // of FP8 and MXFP4 elements
   const int32_t* expert_offsets;  // [L + 1] first row of each expert; required
   const int32_t* expert_counts;   // [L]; NULL: up to the next offset
   const float* bias;              // [L][n]; or NULL
@@ -66,6 +67,8 @@ typedef struct octet_experts_config {
   int32_t weights_in;         // enum octet_weights_in
   int32_t dispatch_gemm;      // enum octet_fusion
   int32_t gemm_combine;       // likewise
+  int32_t first_format;       // enum octet_gemm_format: of b of the first product; 0: as its rows
+  int32_t second_fp8_rows;    // not 0: with MXFP4, the second product's rows are quantized to FP8
 } octet_experts_config;
 
 // N1 is 2 * I, or I without activation. All of it GPU memory.
@@ -73,7 +76,7 @@ typedef struct octet_dispatch_gemm_args {
   uint64_t size;
   const octet_dispatch_args* dispatch;  // required
   const void* b;         // [L][N1][H]; gate and up alternate, eight rows each; required
-  const void* b_scales;  // of FP8 elements
+  const void* b_scales;  // of FP8 and MXFP4 elements
   const float* bias;     // [L][N1]; or NULL
   void* out;             // [max_rows][I]; required
 } octet_dispatch_gemm_args;
@@ -82,7 +85,7 @@ typedef struct octet_gemm_combine_args {
   uint64_t size;
   const void* a;         // [max_rows][I], usually octet_dispatch_gemm_args.out; required
   const void* b;         // [L][H][I]; required
-  const void* b_scales;  // of FP8 elements
+  const void* b_scales;  // of FP8 and MXFP4 elements
   const float* bias;     // [L][H]; or NULL
   const void* y_bias;    // [H]; or NULL
   void* y;               // [T][H]; required
@@ -144,6 +147,7 @@ typedef struct octet_layer_config {
   int32_t count_loads;
   int32_t load_window;
   int32_t weighs_input;  // a token's weight multiplies x, not what its expert makes of it; topk 1
+  int32_t fp8_rows;      // not 0: with MXFP4 weights, rows are quantized to FP8
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
