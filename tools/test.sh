@@ -55,7 +55,7 @@ for preset in "${presets[@]}"; do
 
   # Tests wait for a third of their time, for deadlines and processes; less under a sanitizer.
   at_once=$((jobs + 1))
-  [[ $preset == emulation ]] && at_once=$((5 * jobs / 2))
+  case $preset in emulation | emulation-weak) at_once=$((5 * jobs / 2)) ;; esac
   stage "$preset: tests"
   log=build/$preset/tests.log
   # A thread that wakes another one goes on: half of the switches among the many threads of a test.
