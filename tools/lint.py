@@ -14,7 +14,8 @@ neighbours may hide that a source lacks an include: one that follows others whic
 not is compiled by itself, too, without making code. What precompiled headers may hide, those of other
 projects, tests/house looks for (lacking.py). They may also hide a bad name in a header, since clang-tidy
 says nothing of a name that a macro's arguments use: names in headers are looked at before, without any
-source, and a source with a header of which something is said is asked about by itself.
+source, and a source with a header of which something is said is asked about by itself. There, too,
+belongs what is wrong in headers alone: sources that are read as one would be taken for such.
 
 A stamp is an empty file. Its name is the SHA-256 of everything that clang-tidy's answer follows
 from: clang-tidy with its libraries, every .clang-tidy above the source and what it includes, the
@@ -49,6 +50,7 @@ PRECOMPILED = ("octet_precompiled", "octet_unoptimized_precompiled", "octet_test
 KEPT_DAYS = 30
 MOST_AT_ONCE = 8  # sources that one process checks
 HEADERS_AT_ONCE = 60
+ABOUT_HEADERS = "google-global-names-in-headers"  # the check that takes a source for a header
 UNIT = "octet_lint_unit.cc"  # the file that includes several sources; there is none on disk
 # clang-tidy fills hundreds of megabytes: faults of small pages would be a fifth of its time.
 MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"
@@ -266,8 +268,9 @@ class Linter:
         def names(part):
             first, paths = part
             with tempfile.TemporaryDirectory(prefix="octet_lint_") as scratch:
-                code, said = self.tidy_says(["-checks=-*,readability-identifier-naming",
-                                             *self.as_one(paths, first, scratch)])
+                code, said = self.tidy_says(
+                    [f"-checks=-*,readability-identifier-naming,{ABOUT_HEADERS}",
+                     *self.as_one(paths, first, scratch)])
             if not code and not said:
                 return []
             middle = len(paths) // 2  # headers may not go together, too
@@ -317,7 +320,8 @@ class Linter:
         if len(sources) > 1 and len(keys) == 1 and None not in keys:
             sources = sorted(sources, key=lambda source: (len(self.headers(source)), source))
             with tempfile.TemporaryDirectory(prefix="octet_lint_") as scratch:
-                code, said = self.tidy_says(self.as_one(sources, sources[0], scratch))
+                code, said = self.tidy_says([f"-checks=-{ABOUT_HEADERS}",
+                                             *self.as_one(sources, sources[0], scratch)])
             if not code and not said:
                 hiding = self.hiding(sources)
                 return [(source, *(self.compiler_says(source) if source in hiding else (0, "")))

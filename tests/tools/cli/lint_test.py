@@ -284,6 +284,21 @@ class LintTest(unittest.TestCase):
             said = self.assert_checked(files, code=code)
             self.assertEqual("m.h:3:5: error: invalid case style" in said, code == 1, said)
 
+    def test_what_is_wrong_in_headers_alone(self):
+        """Sources of a folder may have it, and are read as one; a header with it is found."""
+        self.write(".clang-tidy", CONFIGURATION.replace("modernize", "google-global-names-in-headers,"
+                                                                     "modernize"))
+        files = self.write_folder({
+            "a.cc": '#include "named.h"\nusing n::F;\nint A() { return F(); }\n',
+            "b.cc": '#include "named.h"\nint B() { return n::F(); }\n'})
+        for using, code in (("", 0), ("using n::F;", 1)):
+            self.write("tools/many/named.h", "#ifndef N_\n#define N_\nnamespace n { int F(); }\n"
+                                             f"{using}\n#endif\n")
+            (self.folder / "calls").unlink(missing_ok=True)
+            said = self.assert_checked(files, code=code)
+            self.assertEqual("named.h:4:1: error: using declarations" in said, code == 1, said)
+            self.assertEqual(self.calls()[1:] == [["octet_lint_unit.cc"]], code == 0)
+
     def test_configuration_of_a_folder(self):
         """Of sources that are one, it is that of their folder."""
         files = self.write_folder({f"{name}.cc": f"int* {name}() {{ return nullptr; }}\n"
