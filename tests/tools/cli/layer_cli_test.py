@@ -35,19 +35,21 @@ class LayerTest(octet_cli.GpuTest):
         make_model.make_model(options.folder, options)
         return options
 
-    def layer(self, options, x, *flags, layer=0, ranks=None, weights=None):
+    def layer(self, options, x, *flags, layer=0, ranks=None, weights=None, fp8_rows=False):
         """y of a run, each step of which is checked."""
         np.save(self.folder / "x.npy", x)
         (self.folder / "dump").mkdir(exist_ok=True)
         given = {"x": self.folder / "x.npy", "y": self.folder / "y.npy"}
         if weights:
             flags = [*flags, f"--weights={weights}"]
+        if fp8_rows:
+            flags = [*flags, "--fp8_rows"]
         result = octet_cli.octet(
             "layer", f"--model={options.folder}", f"--layer={layer}",
             f"--ranks={ranks or self.most}", f"--input={given['x']}", f"--output={given['y']}",
             f"--dump={self.folder / 'dump'}", "--iters=0", *flags)
         self.assertEqual(result.returncode, 0, result.stderr)
-        found, line = oracle.check(oracle.Layer(options.folder, layer, weights),
+        found, line = oracle.check(oracle.Layer(options.folder, layer, weights, fp8_rows),
                                    self.folder / "dump", given)
         self.assertEqual(found, [])
         self.assertIn("are right", line)
@@ -69,6 +71,8 @@ class LayerTest(octet_cli.GpuTest):
         x = make_model.make_tokens(options)
         self.layer(options, x, "--check")
         self.layer(options, x, weights="bf16")  # the same numbers
+        rows = self.layer(options, x, "--check", "--path=launches", fp8_rows=True)
+        self.assertFalse(np.array_equal(rows, self.layer(options, x, "--path=launches")))
 
     def test_all_layers(self):
         options = self.model("--family=deepseek_v2", "--layers=3")

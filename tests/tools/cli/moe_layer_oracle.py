@@ -1,7 +1,7 @@
 """Checks what `octet layer --model=MODEL --layer=N --dump=DUMP` has written, with NumPy and nothing
 of Octet's.
 
-    moe_layer_oracle.py MODEL DUMP [--layer=N] [--weights=bf16|fp8] [--x=x.npy] [--y=y.npy]
+    moe_layer_oracle.py MODEL DUMP [--layer=N] [--weights=bf16|fp8] [--fp8_rows] [--x=x.npy] [--y=y.npy]
 
 DUMP has x.npy [T][H], logits.npy [T][E] float32, topk_idx.npy [T][K] int32, topk_weights.npy [T][K]
 float32 and y.npy [T][H], of all ranks' tokens in order; for Qwen2-MoE perhaps shared_gate.npy [T],
@@ -95,7 +95,7 @@ def router_of(config):
 class Layer:
     """A layer of a model folder, with the weights that Octet computes with."""
 
-    def __init__(self, folder, layer, weights=None):
+    def __init__(self, folder, layer, weights=None, fp8_rows=False):
         self.config = config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.family = config["model_type"]
         self.router_config = router_of(config)
@@ -136,7 +136,8 @@ class Layer:
                            and self.files.load(down).kind == "F8_E4M3"
                            and (down + OTHER_SCALES not in self.files
                                 or self.files.load(down + OTHER_SCALES).array.size == 1))
-        self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
+        # Rows are quantized, and weights are or become FP8, unless they stay MXFP4.
+        self.fp8 = fp8_rows or (self.stored_fp8 if weights is None else weights == "fp8")
         self.shared_prefix = {"qwen2_moe": "shared_expert", "qwen3_next": "shared_expert",
                               "qwen3_5_moe_text": "shared_expert",
                               "deepseek_v2": "shared_experts", "deepseek_v3": "shared_experts",
@@ -371,7 +372,7 @@ def gated(gate, up, swiglu):
 def network(layer, x, weights, row_weight, fp8=False, biases=(0.0, 0.0, 0.0), swiglu=PLAIN):
     """down · (silu(gate · x) · (up · x)), with what there is of biases, rounded; `row_weight` is what it is multiplied by."""
     unit, smallest = UNIT[layer.dtype], SMALLEST[layer.dtype]
-    again = fp8 and not layer.stored_fp8
+    again = fp8 and not layer.stored_fp8 and not layer.mxfp4
     a = exact(x)
     if fp8:
         a = a.quantized()
@@ -579,11 +580,12 @@ def main():
     parser.add_argument("dump", type=pathlib.Path, metavar="DUMP")
     parser.add_argument("--layer", type=int, default=0)
     parser.add_argument("--weights", choices=["bf16", "fp8"], help="as the run had")
+    parser.add_argument("--fp8_rows", action="store_true", help="as the run had")
     parser.add_argument("--x", type=pathlib.Path, help="the run's --input")
     parser.add_argument("--y", type=pathlib.Path, help="the run's --output")
     args = parser.parse_args()
     try:
-        layer = Layer(args.model, args.layer, args.weights)
+        layer = Layer(args.model, args.layer, args.weights, args.fp8_rows)
         found, line = check(layer, args.dump, {"x": args.x, "y": args.y})
     except (OSError, Damaged) as error:
         sys.exit(f"moe_layer_oracle: {error}")
