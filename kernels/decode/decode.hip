@@ -28,8 +28,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device_ops.h"
+#include "kernels/decode/chain_walk.h"
 #include "kernels/decode/chosen.h"
 #include "kernels/decode/kernels.h"
 #include "kernels/decode/layout.h"
@@ -94,9 +96,18 @@ __device__ __forceinline__ void PrefetchInputs(const DecodeParams& p) {
   }
 }
 
+// The products that are prepared before the choice, if there are any.
+struct NothingAhead {
+  template <typename... Args>
+  __device__ __forceinline__ explicit NothingAhead(const Args&... /*unused*/) {}
+  __device__ __forceinline__ void Prepare() {}
+};
+template <typename Weights>
+using ProductsAhead = std::conditional_t<Weights::kOneToken, OneToken<Weights>, NothingAhead>;
+
 // kMost: the most tokens of all ranks together.
-template <typename Weights, int kMost>
-__device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
+template <typename Weights, int kMost, typename Params>
+__device__ __forceinline__ void Run(const Params& p, char* shared) {
   using Codec = CodecOf<Weights::kElement>::Type;
   using Products = Products<Weights, kMost>;
   PrefetchInputs(p);
@@ -124,8 +135,9 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
     if (epoch == 0) return;
   }
   const Protocol protocol(p, epoch);
+  ProductsAhead<Weights> ahead(p, chosen, shared);
   end(Tag::kLogits);
-  if (!protocol.GridBarrier(0, kBarriers, Site::kLogits)) return;
+  if (!protocol.GridBarrier(0, kBarriers, Site::kLogits, [&] { ahead.Prepare(); })) return;
   if (blockIdx.x == 0) call.Advance();
   end(Tag::kLogitsBarrier);
   choice.Route();
@@ -136,9 +148,7 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   if (blockIdx.x == 0) choice.template CountRows<IsDense(kMost)>(epoch);
   end(Tag::kList);
   if constexpr (Weights::kOneToken) {
-    using OneToken = OneToken<Weights>;
-    OneToken products(p, chosen, entries, shared);
-    products.Run([&] {
+    ahead.Run([&] {
       end(Tag::kFirstProducts);
       if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return false;
       end(Tag::kFirstBarrier);
@@ -172,7 +182,16 @@ __global__ void __launch_bounds__(kThreads, 1) Decode(const DecodeParams p) {
   Run<Weights, kMost>(p, reinterpret_cast<char*>(memory));
 }
 
+template <typename Weights>
+__global__ void __launch_bounds__(kThreads, 1) DecodeOne(const __grid_constant__ OneTokenParams p) {
+  HIP_DYNAMIC_SHARED(Vec16, memory);
+  char* const shared = reinterpret_cast<char*>(memory);
+  const size_t padding = -reinterpret_cast<uintptr_t>(shared) % device::kBoxAlignment;
+  Run<Weights, kFewTokens>(p, shared + padding);
+}
+
 using Kernel = void (*)(DecodeParams);
+using OneTokenKernel = void (*)(OneTokenParams);
 
 template <typename Weights>
 Kernel PickCapacity(int tokens) {
@@ -195,21 +214,23 @@ bool HasOneTokenKernel(const DecodeVariant& variant) {
 bool HasOneToken(const DecodeParams& params) {
   return params.layout.num_ranks == 1 && params.tokens_of == nullptr && params.num_tokens <= 1;
 }
-Kernel PickOneTokenKernel(const DecodeVariant& variant) {
+OneTokenKernel PickOneTokenKernel(const DecodeVariant& variant) {
   using Mxfp4 = ForOneToken<WithoutSharedExperts<Mxfp4Weights>>;
-  if (variant.fp8) return Decode<ForOneToken<WithoutSharedExperts<Fp8Weights>>, kFewTokens>;
+  if (variant.fp8) return DecodeOne<ForOneToken<WithoutSharedExperts<Fp8Weights>>>;
   if constexpr (FewerRows(kFewTokens, Mxfp4::kBits) < SecondRows(kFewTokens, Mxfp4::kBits)) {
-    if (variant.fewer_rows) return Decode<WithFewerRows<Mxfp4>, kFewTokens>;
+    if (variant.fewer_rows) return DecodeOne<WithFewerRows<Mxfp4>>;
   }
-  return Decode<Mxfp4, kFewTokens>;
+  return DecodeOne<Mxfp4>;
 }
 
-void SetProducts(const DecodeVariant& variant, DecodeParams& params) {
+hipError_t SetProducts(const DecodeVariant& variant, OneTokenParams& params) {
   const Matrices& m = params.routed;
   const int bits = variant.fp8 ? Fp8Weights::kBits : Mxfp4Weights::kBits;
   const int hidden = params.layout.hidden;
-  params.products[0] = {m.first, m.first_scales, m.first_bias, 2 * m.columns, hidden, 0, 0, 0};
-  params.products[1] = {m.second, m.second_scales, m.second_bias, hidden, m.columns, 0, 0, 0};
+  const int second_rows =
+      variant.fewer_rows ? FewerRows(kFewTokens, bits) : SecondRows(kFewTokens, bits);
+  params.products[0] = {m.first_scales, m.first_bias, 2 * m.columns, hidden, 0, 0, 0};
+  params.products[1] = {m.second_scales, m.second_bias, hidden, m.columns, 0, 0, 0};
   constexpr int kGroup = 128;  // FP8 has a scale for 128 × 128 weights.
   for (Product& product : params.products) {
     constexpr int kUnit = 16;  // bytes of which a row of exponents is a multiple
@@ -220,6 +241,27 @@ void SetProducts(const DecodeVariant& variant, DecodeParams& params) {
   }
   // Gate and up have rows of their own.
   params.products[0].scale_rows = 2 * ((m.columns + kGroup - 1) / kGroup);
+  const int rows_of[] = {PieceRows(kFewTokens, bits), kMmaRows, second_rows};
+  for (int i = 0; i < 3; ++i) {
+    const bool second = i == OneTokenParams::kSecond;
+    const Product& product = params.products[second ? 1 : 0];
+    PieceBoxes& boxes = params.boxes[i];
+    boxes.rows = rows_of[i];
+    device::BoxShape shape = {.data = second ? m.second : m.first,
+                              .rows = int64_t{params.num_local_experts} * product.rows,
+                              .row_bytes = product.pitch,
+                              .box_rows = boxes.rows,
+                              .box_row_bytes = PieceRowBytes(kFewTokens, bits)};
+    hipError_t error = device::MakeRowBoxes(shape, &boxes.weights);
+    if (error == hipSuccess && variant.mxfp4) {
+      shape.data = product.scales;
+      shape.row_bytes = product.scale_pitch;
+      shape.box_row_bytes = kChunkBytes;
+      error = device::MakeRowBoxes(shape, &boxes.exponents);
+    }
+    if (error != hipSuccess) return error;
+  }
+  return hipSuccess;
 }
 
 Kernel PickKernel(const DecodeVariant& variant) {
@@ -272,14 +314,17 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   if (HasOneTokenKernel(variant)) {
     layout.waves = layout.sums + rows(std::max(kRoundStrips, std::min(topk, num_local_experts)));
     layout.tokens = layout.waves + rows(1);
-    layout.chains = layout.tokens + size(kWaves * PieceRowBytes(tokens, bits) * kPlainBits / bits);
+    layout.chains =
+        layout.tokens + size(2 * kWaves * PieceRowBytes(tokens, bits) * kPlainBits / bits);
+    layout.barriers = layout.chains + size(kWaves * kListedChains) * sizeof(ChainPlace);
     end_of_sums =
-        std::max(end_of_sums, layout.chains + size(kWaves * kListedChains) * sizeof(ChainPlace));
+        std::max(end_of_sums, layout.barriers + size(2 * kWaves) * sizeof(device::BoxBarrier));
   }
   layout.entries = end_of_sums;
   layout.pair_weights = layout.entries + size(num_local_experts + 1) * sizeof(Entry);
   layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
   layout.bytes = Aligned(layout.pair_tokens + size(pairs));
+  if (HasOneTokenKernel(variant)) layout.bytes += device::kBoxAlignment;
   return layout;
 }
 
@@ -310,8 +355,9 @@ hipError_t LaunchDecode(const DecodeParams& params, const DecodeVariant& variant
   if (!HasOneTokenKernel(variant) || !HasOneToken(params)) {
     return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
   }
-  DecodeParams with_products = params;
-  SetProducts(variant, with_products);
+  OneTokenParams with_products = {params, {}, {}};
+  const hipError_t error = SetProducts(variant, with_products);
+  if (error != hipSuccess) return error;
   return device::LaunchCooperative(PickOneTokenKernel(variant), with_products, shape, stream);
 }
 

@@ -50,19 +50,6 @@ struct Matrices {
   int64_t second_bytes = 0;
 };
 
-// One of the two products of the routed experts: what Matrices says, as a kernel for one token reads
-// it (one_token.h).
-struct Product {
-  const char* weights;
-  const void* scales;
-  const float* bias;
-  int rows;         // of an expert
-  int columns;      // over which it adds
-  int pitch;        // bytes of a row
-  int scale_rows;   // of an expert
-  int scale_pitch;  // scales of a row
-};
-
 // Counters of a rank, in its own memory: zero before the first call, but for the epoch.
 struct State {
   device::CallEpoch call;
@@ -97,9 +84,8 @@ struct DecodeParams {
   Matrices routed;
   SwiGlu swiglu;  // of the routed experts
   Matrices shared_experts;
-  Product products[2];  // gate and up; down. LaunchDecode sets them.
-  char* h;              // [pairs][routed.columns] of the dtype
-  char* shared_h;       // [all tokens][shared_experts.columns]
+  char* h;         // [pairs][routed.columns] of the dtype
+  char* shared_h;  // [all tokens][shared_experts.columns]
 };
 
 // Selects the kernel.

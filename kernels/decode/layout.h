@@ -69,8 +69,9 @@ struct SharedLayout {
   size_t sums;          // float [waves][tokens][rows of a piece]
   // In the memory of sums, with a kernel for one token, which has fewer of them (one_token.h).
   size_t waves;         // float [waves][rows of a piece]
-  size_t tokens;        // [waves] columns of a piece, of the dtype
+  size_t tokens;        // [waves][2] columns of a piece, of the dtype
   size_t chains;        // ChainPlace [waves][kListedChains]
+  size_t barriers;      // device::BoxBarrier [waves][2]
   size_t entries;       // Entry [local experts + 1]
   size_t pair_weights;  // float [pairs]
   size_t pair_tokens;   // uint8 [pairs]

@@ -9,6 +9,7 @@
 #include "kernels/decode/kernels.h"
 #include "kernels/decode/strips.h"
 #include "kernels/types/row_codec.h"
+#include "runtime/platform/box_shape.h"
 
 namespace octet::decode {
 
@@ -27,19 +28,31 @@ class LaneWeights {
     for (int part = 0; part < RowMma::kRowParts; ++part) {
       bytes_[part] = {};
       if (!HasPart(of_rows, part)) continue;
-      const int offset = PieceOffset<row_bytes>(RowMma::Row(part), chunk);
-      bytes_[part] = *reinterpret_cast<const device::Vec16*>(tile + offset);
+      bytes_[part] = *reinterpret_cast<const device::Vec16*>(tile + OffsetOf(part, chunk));
     }
   }
-  // `first`: of the piece's exponents in a row.
+  // A word of them as the first one.
+  __device__ __forceinline__ void LoadWord(const char* data, int first_row, int of_rows, int step,
+                                           int word) {
+    const int chunk = step * kGroups + RowMma::Group();
+    const char* const tile = data + first_row * row_bytes;
+#pragma unroll
+    for (int part = 0; part < RowMma::kRowParts; ++part) {
+      bytes_[part] = {};
+      if (!HasPart(of_rows, part)) continue;
+      const char* const bytes = tile + OffsetOf(part, chunk);
+      bytes_[part].w[0] = reinterpret_cast<const uint32_t*>(bytes)[word];
+    }
+  }
+  // `data`: those of the piece; `first`: of those in a row.
   __device__ __forceinline__ void LoadExponents(const char* data, int first, int first_row,
                                                 int of_rows, int step) {
-    const char* const tile = data + rows * row_bytes + first_row * kChunkBytes;
+    const char* const tile = data + first_row * kChunkBytes;
 #pragma unroll
     for (int part = 0; part < RowMma::kRowParts; ++part) {
       exponents_[part] = 0;
       if (!W::kOfBlocks || !HasPart(of_rows, part)) continue;
-      const char* const of_row = tile + RowMma::Row(part) * kChunkBytes;
+      const char* const of_row = tile + RowOf(part) * kChunkBytes;
       exponents_[part] = static_cast<uint8_t>(of_row[first + step * kGroups + RowMma::Group()]);
     }
   }
@@ -64,9 +77,21 @@ class LaneWeights {
     RowMma::Multiply(operands, tokens, sums);
   }
 
+  // The row of a tile that RowMma has in its place `row`. Lanes that read together have two of them
+  // that follow each other, which must not meet in the banks of a box.
+  static __device__ __forceinline__ int RowAt(int row) {
+    if (!W::kOneToken) return row;
+    return row / kGatedRows * kGatedRows + row % 2 * (kGatedRows / 2) + row % kGatedRows / 2;
+  }
+
  private:
   static __device__ __forceinline__ bool HasPart(int of_rows, int part) {
     return RowMma::FirstRow(part) < of_rows;
+  }
+  static __device__ __forceinline__ int RowOf(int part) { return RowAt(RowMma::Row(part)); }
+  static __device__ __forceinline__ int OffsetOf(int part, int chunk) {
+    return W::kOneToken ? device::BoxOffset(RowOf(part), chunk)
+                        : PieceOffset<row_bytes>(RowOf(part), chunk);
   }
 
   device::Vec16 bytes_[RowMma::kRowParts];
@@ -104,8 +129,8 @@ class PieceTokens {
 #pragma unroll
     for (int i = 0; i < kSteps * kOfTiles; ++i) {
       const int row = i % kOfTiles * kMmaRows;
-      weights[i / kOfTiles][i % kOfTiles].LoadExponents(data, exponents_, row, of_rows - row,
-                                                        i / kOfTiles);
+      weights[i / kOfTiles][i % kOfTiles].LoadExponents(data + rows * row_bytes, exponents_, row,
+                                                        of_rows - row, i / kOfTiles);
     }
     // Asked once for the piece, not for each operand: code without branches is much faster.
     if constexpr (!W::kOneConversion) {

@@ -80,7 +80,10 @@ class Protocol {
   }
 
   // Barrier `number` of the `barriers` of a call, between all blocks of this GPU.
-  __device__ __forceinline__ bool GridBarrier(int number, int barriers, Site site) const {
+  // All threads call meanwhile() before they wait.
+  template <typename Meanwhile>
+  __device__ __forceinline__ bool GridBarrier(int number, int barriers, Site site,
+                                              Meanwhile meanwhile) const {
     const uint64_t before = (epoch_ - 1) * static_cast<uint64_t>(barriers);
     const uint64_t target = (before + static_cast<uint64_t>(number) + 1) * gridDim.x;
     uint64_t* const arrived = &p_.state->arrived;
@@ -88,11 +91,18 @@ class Protocol {
     device::SyncBlockStores();
     if (threadIdx.x == 0) {
       device::AddRelease<device::Scope::kDevice>(arrived, uint64_t{1});
+    }
+    meanwhile();
+    if (threadIdx.x == 0) {
       failed =
           device::WaitEpoch(p_.failure, arrived, target, MakeSite(site, -1, blockIdx.x)) ? 0 : 1;
     }
     __syncthreads();
     return failed == 0;
+  }
+
+  __device__ __forceinline__ bool GridBarrier(int number, int barriers, Site site) const {
+    return GridBarrier(number, barriers, site, [] {});
   }
 
   // Returns where the partial row for token `token` of `origin` goes.
