@@ -244,6 +244,19 @@ __device__ __forceinline__ void StoreWordsTo(uint32_t to, uint4 words, uint32_t 
       "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(barrier), "r"(block)
       : "memory");
 }
+// Begins to copy from this block's shared memory to the same place of another block of the cluster,
+// whose barrier in the same place as `barrier` counts the bytes. `bytes`: a multiple of 16.
+__device__ __forceinline__ void CopyToBlock(uint32_t at, uint32_t bytes, uint32_t barrier,
+                                            uint32_t block) {
+  asm volatile(
+      "{.reg .b32 to, remote;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1,"
+      " [remote];}" ::"r"(at),
+      "r"(bytes), "r"(barrier), "r"(block)
+      : "memory");
+}
 // Loads a word from the same place of a block of the cluster.
 __device__ __forceinline__ uint32_t LoadWordOf(uint32_t from, uint32_t block) {
   uint32_t value;

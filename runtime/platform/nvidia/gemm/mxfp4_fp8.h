@@ -147,27 +147,18 @@ inline constexpr uint32_t kBothOnes = 0x00010001U;
 // 2^(largest - kHeadroom) is a normal number.
 template <int words>
 __device__ __forceinline__ int LargestExponent(const uint32_t (&own)[words]) {
-  constexpr uint32_t kNan = 0xff;
   constexpr uint32_t kAll = 0xffffffffU;
+  // 1 more than exponents, and 0 for NaN.
+  const auto one_more = [](uint32_t bytes) {
+    return ((bytes & kLowBytes) + kBothOnes) & kLowBytes;
+  };
   uint32_t most = 0;
 #pragma unroll
   for (int i = 0; i < words; ++i) {
-    most = __vmaxu2(__vmaxu2(most, own[i] & kLowBytes), SelectBytes(own[i], 0, 0x4341));
+    most = __vmaxu2(most, __vmaxu2(one_more(own[i]), one_more(own[i] >> 8)));
   }
-  uint32_t found = __reduce_max_sync(kAll, max(most & 0xffffU, most >> 16));
-  if (found == kNan) {
-    most = 0;
-#pragma unroll
-    for (int i = 0; i < words; ++i) {
-#pragma unroll 1
-      for (uint32_t left = own[i]; left != 0; left >>= 8) {
-        if ((left & kNan) != kNan) most = max(most, left & kNan);
-      }
-    }
-    __syncwarp();
-    found = __reduce_max_sync(kAll, most);
-  }
-  return max(static_cast<int>(found), Fp8OfMxfp4::kHeadroom + 1);
+  const uint32_t found = __reduce_max_sync(kAll, max(most & 0xffffU, most >> 16));
+  return max(static_cast<int>(found) - 1, Fp8OfMxfp4::kHeadroom + 1);
 }
 
 // Returns where the table has the entries of a word's exponents, a byte for each.

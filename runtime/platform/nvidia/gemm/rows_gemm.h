@@ -2,9 +2,9 @@
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
 // loads, and its other warps are free; with FP8 rows one of them loads scales, and one stores output,
-// so that nobody else waits until the copy unit takes it. With MXFP4 weights one more brings their
-// exponents, and two more warpgroups convert them. The other two warpgroups multiply 64 rows
-// each. The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
+// so that nobody else waits until the copy unit takes it. With MXFP4 weights one more loads these, and
+// two more warpgroups convert them (rows_convert.h). The other two warpgroups multiply 64 rows each.
+// The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
 // each block loads one half for both; two column tiles share the rows likewise. Units come from a
 // counter in global memory: the loading thread of block 0 takes the next one while the last stages
 // of the current one are under way, finds its tiles, and tells all warps of both blocks.
@@ -19,6 +19,7 @@
 
 #include "gemm/pipeline.h"
 #include "gemm/rows_convert.h"
+#include "gemm/rows_load.h"
 #include "gemm/rows_scales.h"
 #include "gemm/rows_shared.h"
 #include "gemm/rows_store.h"
@@ -47,14 +48,11 @@ class RowsGemm {
   // Sums of FP8 products leave too few registers for what free warps do.
   static constexpr int kFreeWaves = Shared::kScales ? 0 : 3;
 
-  struct Maps {
-    CUtensorMap rows, half_rows, weights, half_weights, out;
-  };
+  using Maps = RowsMaps<columns, element>;
 
  private:
   static constexpr int kStages = Shared::kStages;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
-  static constexpr GemmElement kOutElement = Shared::kOutElement;
   static constexpr bool kScales = Shared::kScales;
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
@@ -76,32 +74,7 @@ class RowsGemm {
  public:
   static constexpr size_t kSharedBytes = Shared::kBytes;
 
-  static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
-    struct Made {
-      CUtensorMap* map;
-      GemmElement type;
-      TensorShape shape;
-    };
-    constexpr int kWeightRowBytes = Shared::kWeightRowBytes;
-    const int64_t weight_bytes = kConverts ? p.k / 2 : p.k;
-    constexpr GemmElement kLoaded = RowElementOf(element);
-    const Made all[] = {
-        {&maps->rows, kLoaded, {p.a, p.k, p.rows, 0, kRows}},
-        {&maps->half_rows, kLoaded, {p.a, p.k, p.rows, 0, kRows / 2}},
-        {&maps->weights, kLoaded, {p.b, weight_bytes, p.n, p.experts, kColumns, kWeightRowBytes}},
-        {&maps->half_weights,
-         kLoaded,
-         {p.b, weight_bytes, p.n, p.experts, kColumns / 2, kWeightRowBytes}},
-        {&maps->out,
-         kOutElement,
-         {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup, OutRowBytes(p.out_columns < p.n)}},
-    };
-    for (const Made& each : all) {
-      const cudaError_t error = MakeTensorMap(each.shape, each.type, each.map);
-      if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
-  }
+  static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) { return Maps::Make(p, maps); }
 
   static __device__ __forceinline__ bool AllOfCluster(bool ok, char* shared) {
     const uint32_t word = SharedAddress(shared);
@@ -145,7 +118,12 @@ class RowsGemm {
         if (wave == 2) StoreTiles<Walk>(call, at);
       }
       if constexpr (kConverts) {
-        if (wave == 3) WriteExponents<Walk, kColumns>(call.operands, at);
+        if (wave == 3) {
+          const auto load = [&](const ToldUnit& told, int k, uint32_t to, uint32_t full) {
+            call.maps.LoadWeights(at, told, k, to, full);
+          };
+          LoadCodes<Walk, kColumns>(call.operands, at, load);
+        }
       }
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
@@ -221,38 +199,16 @@ class RowsGemm {
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
         if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) return false;
         ExpectBytes(at.Full(ring.stage), Shared::kStageBytes);
-        LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, told.same_rows});
+        call.maps.LoadRows(at, told, i * kStageColumns, ring.stage);
+        if constexpr (!kConverts) {
+          call.maps.LoadWeights(at, told, i * kStageColumns, at.Weights(ring.stage),
+                                at.Full(ring.stage));
+        }
         ring.Next();
       }
       track.End(GemmWork::kLoad, tile);
     }
   }
-
-  struct StageLoad {
-    Shared at;
-    int stage;
-    bool same_rows;
-  };
-
-  static __device__ __forceinline__ void LoadStage(const Maps& maps, const GemmTile& tile, int k,
-                                                   const StageLoad& load) {
-    const uint32_t full = load.at.Full(load.stage);
-    const uint32_t rows = load.at.Rows(load.stage);
-    const uint32_t weights = load.at.Weights(load.stage);
-    const uint32_t rank = load.at.rank;
-    if (load.same_rows) {
-      LoadBoxToBoth(rows + rank * (Shared::kRowsBytes / 2), &maps.half_rows, full, k,
-                    tile.row + static_cast<int>(rank) * (kRows / 2));
-      LoadBox(weights, &maps.weights, full, WeightColumn(k), tile.column, tile.expert);
-    } else {
-      LoadBox(rows, &maps.rows, full, k, tile.row);
-      const int column = tile.column + static_cast<int>(rank) * (kColumns / 2);
-      LoadBoxToBoth(weights + rank * (Shared::kWeightsBytes / 2), &maps.half_weights, full,
-                    WeightColumn(k), column, tile.expert);
-    }
-  }
-  // Column k of K as the copy unit counts them in a row of weights.
-  static __device__ __forceinline__ int WeightColumn(int k) { return kConverts ? k / 2 : k; }
 
   // ---- the multiplying warpgroups
 
@@ -272,7 +228,9 @@ class RowsGemm {
     uint32_t rows;  // descriptors
     uint32_t weights;
     uint32_t scales;  // of the thread's first row
-    uint32_t empty;   // the barrier that the lane arrives at, if it is one of the first two
+    // The barriers that the lane arrives at, if it is one of the first two.
+    uint32_t empty;
+    uint32_t converted_empty;
 
     __device__ __forceinline__ explicit StageAddresses(const Worker& worker) {
       const Shared& at = worker.at;
@@ -281,7 +239,9 @@ class RowsGemm {
       weights = UniformOf(TileDescriptor(kConverts ? at.Converted(0) : at.Weights(0)));
       scales = at.Scales(0) + (own_row + static_cast<uint32_t>(OwnWgmmaRow())) *
                                   StageScalesOf<kColumns, false>::kRowPitch;
-      empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
+      const auto block = static_cast<uint32_t>(Lane() % kClusterBlocks);
+      empty = BarrierOf(at.Empty(0), block);
+      converted_empty = kConverts ? BarrierOf(at.ConvertedEmpty(0), block) : 0;
       // Otherwise the compiler computes it anew in each stage.
       asm volatile("" : "+r"(scales));
     }
@@ -361,7 +321,9 @@ class RowsGemm {
       if constexpr (kConverts) {
         WaitBarrier(worker.at.ConvertedFull(worker.ring.stage), worker.ring.parity);
         __syncwarp();
-        if (Lane() == 0) Arrive(worker.at.ConvertedEmpty(worker.ring.stage));
+        if (Lane() < kClusterBlocks) {
+          ArriveAt(worker.at.ConvertedEmpty(worker.ring.stage), static_cast<uint32_t>(Lane()));
+        }
       }
       __syncwarp();
       Release(worker.at, worker.ring.stage);
@@ -416,11 +378,11 @@ class RowsGemm {
         const uint32_t to = at.Scales(in_rounds ? ring.parity : 0);
         WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
         if (in_rounds) {
-          writer.template WriteRound<ue8m0>(i, to, at.Full(0));
+          writer.template WriteRound<ue8m0>(i, to, at.ScalesFull(0));
           ring.parity ^= 1;
           i += kStages;
         } else {
-          writer.template Write<ue8m0>(i, ring.stage, to, at.Full(ring.stage));
+          writer.template Write<ue8m0>(i, ring.stage, to, at.ScalesFull(ring.stage));
           ring.Next();
           ++i;
         }
@@ -441,12 +403,15 @@ class RowsGemm {
     const StageAddresses first(worker);
     const bool releases = Lane() < kClusterBlocks;
     uint32_t parity = UniformOf(worker.ring.parity);
-    const auto multiply_stage = [&](uint32_t stage, uint32_t slot) __attribute__((always_inline)) {
+    // `first_scales`: of a round, or of the stage.
+    const auto multiply_stage = [&](uint32_t stage, uint32_t slot,
+                                    bool first_scales) __attribute__((always_inline)) {
       WaitBarrier(at.Full(0) + stage * kBarrierBytes, parity);
       uint32_t of_columns = at.Scales(slot) + Scales::kColumnsAt + stage * Scales::kColumnsPitch;
       if constexpr (kConverts) {
+        if (first_scales) WaitBarrier(at.ScalesFull(0) + stage * kBarrierBytes, parity);
         WaitBarrier(at.ConvertedFull(0) + stage * kBarrierBytes, parity);
-        of_columns = at.Largest(0) + stage * Shared::kEntriesBytes;
+        of_columns = at.Factors(0) + stage * Shared::kFactorsBytes;
       }
       const StageFactors<Scales, kConverts> factors(
           first.scales + slot * Shared::kScalesBytes + stage * 4, of_columns);
@@ -463,7 +428,7 @@ class RowsGemm {
       CommitWgmma();
       WaitWgmma<0>();
       if (releases) ArriveAt(first.empty + stage * kBarrierBytes);
-      if (kConverts && Lane() == 0) Arrive(at.ConvertedEmpty(0) + stage * kBarrierBytes);
+      if (kConverts && releases) ArriveAt(first.converted_empty + stage * kBarrierBytes);
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
@@ -475,14 +440,16 @@ class RowsGemm {
 #pragma unroll 1
       for (int i = 0; i < stages; i += kStages) {
 #pragma unroll
-        for (uint32_t stage = 0; stage < kStages; ++stage) multiply_stage(stage, parity);
+        for (uint32_t stage = 0; stage < kStages; ++stage) {
+          multiply_stage(stage, parity, stage == 0);
+        }
         parity ^= 1;
       }
     } else {
       uint32_t stage = UniformOf(static_cast<uint32_t>(worker.ring.stage));
 #pragma unroll 2
       for (int i = 0; i < stages; ++i) {
-        multiply_stage(stage, 0);
+        multiply_stage(stage, 0, true);
         stage = stage == kStages - 1 ? 0 : stage + 1;
         if (stage == 0) parity ^= 1;
       }
@@ -496,7 +463,7 @@ class RowsGemm {
   static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
                                                    Worker& worker, const Sums& sums) {
     using Epilogue = Call::Epilogue;
-    using Boxes = OutBoxes<Epilogue, kOutElement, kColumns, kBoxRowBytes>;
+    using Boxes = OutBoxes<Epilogue, Shared::kOutElement, kColumns, kBoxRowBytes>;
     static_assert(Boxes::kBytes == Shared::kBoxBytes);
     const bool leader = threadIdx.x % kWarpgroup == 0;
     const OutPart<Boxes, Epilogue> part(call.epilogue, tile);
@@ -546,13 +513,9 @@ class RowsGemm {
 
   // ---- the storing warp
 
-  // Boxes of 64 or, as gated tiles of 192 columns have 96, 32 columns.
-  static constexpr int OutRowBytes(bool gated) {
-    return Shared::kHandsOver && gated ? kBoxRowBytes / 2 : kBoxRowBytes;
-  }
   template <typename Call>
-  using HandedBoxes =
-      OutBoxes<typename Call::Epilogue, kOutElement, kColumns, OutRowBytes(Call::Epilogue::kGated)>;
+  using HandedBoxes = OutBoxes<typename Call::Epilogue, Shared::kOutElement, kColumns,
+                               Shared::OutRowBytes(Call::Epilogue::kGated)>;
 
   template <typename Walk, typename Call>
   static __device__ __forceinline__ void StoreTiles(const Call& call, const Shared& at) {

@@ -157,28 +157,26 @@ class StageScalesWriter {
 };
 
 // The factors of a thread's sums of a stage: the products of the scales of its two rows and of its
-// columns.
-template <typename Scales, bool exponents>
+// columns; `apart`: a float in each 16 bytes.
+template <typename Scales, bool apart>
 class StageFactors {
  public:
   // `own`: the scale of the first of the thread's two rows; the other is 8 more.
   __device__ __forceinline__ StageFactors(uint32_t own, uint32_t of_columns) {
-    float of_rows[2];
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(of_rows[0]) : "r"(own) : "memory");
-    asm volatile("ld.shared.f32 %0, [%1];"
-                 : "=f"(of_rows[1])
-                 : "r"(own + 8 * Scales::kRowPitch)
-                 : "memory");
+    const float of_rows[] = {LoadFloat(own), LoadFloat(own + 8 * Scales::kRowPitch)};
 #pragma unroll
-    for (int i = 0; i < Scales::kNumber; i += 4) {
+    for (int i = 0; i < Scales::kNumber; i += kTogether) {
       float v[4];
-      asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
-                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                   : "r"(of_columns + i * 4)
-                   : "memory");
+      if constexpr (apart) {
+        v[0] = LoadFloat(of_columns + i * 16);
+      } else {
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                     : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                     : "r"(of_columns + i * 4)
+                     : "memory");
+      }
 #pragma unroll
-      for (int j = i; j < i + 4 && j < Scales::kNumber; ++j) {
-        if constexpr (exponents) v[j - i] = ScaleOfLargest(__float_as_int(v[j - i]));
+      for (int j = i; j < i + kTogether && j < Scales::kNumber; ++j) {
         of_[0][j] = of_rows[0] * v[j - i];
         of_[1][j] = of_rows[1] * v[j - i];
       }
@@ -189,6 +187,14 @@ class StageFactors {
   __device__ __forceinline__ float Of(int j) const { return of_[j / 2 % 2][Scales::IndexOf(j)]; }
 
  private:
+  static constexpr int kTogether = apart ? 1 : 4;
+
+  static __device__ __forceinline__ float LoadFloat(uint32_t from) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+    return value;
+  }
+
   float of_[2][Scales::kNumber];
 };
 

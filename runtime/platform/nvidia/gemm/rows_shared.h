@@ -1,10 +1,13 @@
 // The shared memory of a block that multiplies tiles of many rows:
 //
-//   stages     4 x (128 rows, then the rows of the weights), 128 bytes of K of each, or 64 of MXFP4
-//   converted  4 x the rows of MXFP4 weights as FP8
+//   stages     4 x (128 rows, then the rows of weights that are not MXFP4), 128 bytes of K of each
+//   codes      6 x the rows of MXFP4 weights, 64 bytes of each
+//   converted  4 x the same as FP8
 //   boxes      of output, for each of the two multiplying warpgroups
 //   scales     of two rounds of stages; FP8 rows alone
-//   exponents  of each stage, two rounds as they are copied, and the table (Fp8OfMxfp4); MXFP4 alone
+//   factors    4 x 16 bytes for each 64 columns, of which the first are a float: what the converted
+//              weights are to be multiplied by; MXFP4 alone
+//   exponents  of two rounds of stages, and the table (Fp8OfMxfp4); MXFP4 alone
 //   barriers   full and empty of each stage; of each place for a unit; of each warpgroup's output
 //   units      two places for the next ones (rows_units.h)
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_SHARED_H_
@@ -33,14 +36,13 @@ struct RowsShared {
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
   static constexpr int kWeightRowBytes = kConverts ? kMxfp4RowBytes : kStageRowBytes;
   static constexpr uint32_t kWeightsBytes = columns * kWeightRowBytes;
-  static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
+  static constexpr uint32_t kStageBytes = kRowsBytes + (kConverts ? 0 : kWeightsBytes);
+  static constexpr int kCodeStages = kConverts ? 6 : 0;  // even, as kStages
+  static constexpr int kExponentRounds = 2;
   static constexpr uint32_t kConvertedBytes = kConverts ? columns * kStageRowBytes : 0;
   static constexpr int kConvertingWarpgroups = kConverts ? 2 : 0;
   static constexpr int kConvertingWarps = kConverts ? 4 : 0;  // of a stage
-  // Of a stage: the exponents of its weights, and the largest ones.
-  static constexpr uint32_t kLargestAt = columns * kMxfp4Blocks;
-  static constexpr uint32_t kEntriesBytes =
-      kConverts ? kLargestAt + (columns / kMxfp4Fp8Columns + 3) / 4 * 16 : 0;
+  static constexpr uint32_t kFactorsBytes = kConverts ? columns / kMxfp4Fp8Columns * 16 : 0;
   static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
   // A warpgroup has boxes for all of a tile's output, which then a free warp stores, or two in
@@ -48,6 +50,10 @@ struct RowsShared {
   static constexpr bool kHandsOver = kScales;
   static constexpr int kBoxes = kHandsOver ? columns / kBoxColumns : 2;
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
+  // Boxes of 64 or, as gated tiles of 192 columns have 96, 32 columns.
+  static constexpr int OutRowBytes(bool gated) {
+    return kHandsOver && gated ? kBoxRowBytes / 2 : kBoxRowBytes;
+  }
   // Room for the scales of a gated product, which has more.
   static constexpr uint32_t kScalesBytes = kScales ? StageScalesOf<columns, true>::kBytes : 0;
   static constexpr int kMultiplyingWarps = 8;
@@ -55,20 +61,25 @@ struct RowsShared {
   static constexpr int kStoringWarps = kHandsOver ? 1 : 0;
 
  private:
-  static constexpr uint32_t kConvertedAt = kStages * kStageBytes;
+  static constexpr uint32_t kCodesAt = kStages * kStageBytes;
+  static constexpr uint32_t kConvertedAt = kCodesAt + kCodeStages * kWeightsBytes;
   static constexpr uint32_t kBoxesAt = kConvertedAt + kStages * kConvertedBytes;
   static constexpr uint32_t kScalesAt = kBoxesAt + 2 * kBoxes * kBoxBytes;
-  static constexpr uint32_t kEntriesAt = kScalesAt + 2 * kScalesBytes;
-  static constexpr uint32_t kExponentsAt = kEntriesAt + kStages * kEntriesBytes;
+  static constexpr uint32_t kFactorsAt = kScalesAt + 2 * kScalesBytes;
+  static constexpr uint32_t kExponentsAt = kFactorsAt + kStages * kFactorsBytes;
   static constexpr uint32_t kTableAt =
-      kExponentsAt + (kConverts ? 2 * ExponentRounds<columns>::kBytes : 0);
+      kExponentsAt + (kConverts ? kExponentRounds * ExponentRounds<columns>::kBytes : 0);
   static constexpr uint32_t kBarriersAt =
       kTableAt + (kConverts ? (Fp8OfMxfp4::kBytes + 15) / 16 * 16 : 0);
   static constexpr int kUnitBarriers = 2 * kStages;
   static constexpr int kOutBarriers = kUnitBarriers + 2 * kUnitSlots;
   static constexpr int kShrunkBarrier = kOutBarriers + 4;
-  static constexpr int kConvertedBarriers = kShrunkBarrier + 1;
-  static constexpr int kBarriers = kConvertedBarriers + (kConverts ? 2 * kStages : 0);
+  static constexpr int kScalesBarriers = kShrunkBarrier + 1;
+  static constexpr int kConvertedBarriers = kScalesBarriers + kStages;
+  static constexpr int kCodesBarriers = kConvertedBarriers + 2 * kStages;
+  static constexpr int kExponentsBarriers = kCodesBarriers + 2 * kCodeStages;
+  static constexpr int kBarriers =
+      kConverts ? kExponentsBarriers + 2 * kExponentRounds : kScalesBarriers;
   static constexpr uint32_t kUnitsAt = (kBarriersAt + kBarriers * kBarrierBytes + 15) / 16 * 16;
 
  public:
@@ -81,23 +92,30 @@ struct RowsShared {
     return base + static_cast<uint32_t>(stage) * kStageBytes;
   }
   __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
-  // Converted weights.
+  __device__ uint32_t Codes(int stage) const {
+    return base + kCodesAt + static_cast<uint32_t>(stage) * kWeightsBytes;
+  }
   __device__ uint32_t Converted(int stage) const {
     return base + kConvertedAt + static_cast<uint32_t>(stage) * kConvertedBytes;
   }
-  // The exponents of a stage's blocks, a byte each, and the largest of each 64 columns.
-  __device__ uint32_t Entries(int stage) const {
-    return base + kEntriesAt + static_cast<uint32_t>(stage) * kEntriesBytes;
+  __device__ uint32_t Factors(int stage) const {
+    return base + kFactorsAt + static_cast<uint32_t>(stage) * kFactorsBytes;
   }
-  __device__ uint32_t Largest(int stage) const { return Entries(stage) + kLargestAt; }
-  // A round of exponents, as it is copied.
   __device__ uint32_t Exponents(int round) const {
-    return base + kExponentsAt + static_cast<uint32_t>(round % 2) * ExponentRounds<columns>::kBytes;
+    return base + kExponentsAt + static_cast<uint32_t>(round) * ExponentRounds<columns>::kBytes;
   }
   __device__ uint32_t Table() const { return base + kTableAt; }
   __device__ uint32_t ConvertedFull(int stage) const { return Barrier(kConvertedBarriers + stage); }
   __device__ uint32_t ConvertedEmpty(int stage) const {
     return Barrier(kConvertedBarriers + kStages + stage);
+  }
+  __device__ uint32_t CodesFull(int stage) const { return Barrier(kCodesBarriers + stage); }
+  __device__ uint32_t CodesEmpty(int stage) const {
+    return Barrier(kCodesBarriers + kCodeStages + stage);
+  }
+  __device__ uint32_t ExponentsFull(int round) const { return Barrier(kExponentsBarriers + round); }
+  __device__ uint32_t ExponentsEmpty(int round) const {
+    return Barrier(kExponentsBarriers + kExponentRounds + round);
   }
   __device__ uint32_t Box(int warpgroup, int box) const {
     return base + kBoxesAt + static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
@@ -108,6 +126,11 @@ struct RowsShared {
   }
   __device__ uint32_t Full(int stage) const { return Barrier(stage); }
   __device__ uint32_t Empty(int stage) const { return Barrier(kStages + stage); }
+  // The scales of a stage, or of a round in its first stage, are there. Where weights are converted,
+  // nobody waits for both rows and scales.
+  __device__ uint32_t ScalesFull(int stage) const {
+    return kConverts ? Barrier(kScalesBarriers + stage) : Full(stage);
+  }
   __device__ uint32_t UnitFull(int slot) const { return Barrier(kUnitBarriers + slot); }
   __device__ uint32_t UnitEmpty(int slot) const {
     return Barrier(kUnitBarriers + kUnitSlots + slot);
@@ -127,10 +150,11 @@ struct RowsShared {
   __device__ void InitBarriers(bool scales_in_rounds) const {
     constexpr int kScalingLanes = kScalingWarps * 32;
     for (int i = 0; i < kStages; ++i) {
-      InitBarrier(Full(i),
-                  1 + (i > 0 && scales_in_rounds ? 0 : kScalingLanes) + (kConverts ? 1 : 0));
-      InitBarrier(Empty(i), 2 * (kMultiplyingWarps + kConvertingWarps));  // of both blocks
+      const bool with_scales = !kConverts && (i == 0 || !scales_in_rounds);
+      InitBarrier(Full(i), 1 + (with_scales ? kScalingLanes : 0));
+      InitBarrier(Empty(i), 2 * kMultiplyingWarps);  // of both blocks
     }
+    if constexpr (kConverts) InitConverting();
     for (int i = 0; i < kUnitSlots; ++i) {
       InitBarrier(UnitFull(i), 1);
       // And block 1's loading thread.
@@ -138,10 +162,6 @@ struct RowsShared {
                   2 * (kMultiplyingWarps + kScalingWarps + kStoringWarps +
                        kConvertingWarpgroups * kConvertingWarps + (kConverts ? 1 : 0)) +
                       1);
-    }
-    for (int i = 0; kConverts && i < kStages; ++i) {
-      InitBarrier(ConvertedFull(i), kConvertingWarps);
-      InitBarrier(ConvertedEmpty(i), kMultiplyingWarps);
     }
     for (int i = 0; i < 2; ++i) {
       InitBarrier(OutFull(i), kMultiplyingWarps / 2);
@@ -152,6 +172,21 @@ struct RowsShared {
   }
 
  private:
+  __device__ void InitConverting() const {
+    for (int i = 0; i < kStages; ++i) {
+      InitBarrier(ScalesFull(i), kScalingWarps * 32);
+      InitBarrier(ConvertedFull(i), 1);
+      InitBarrier(ConvertedEmpty(i), 2 * kMultiplyingWarps);  // of both blocks
+    }
+    for (int i = 0; i < kCodeStages; ++i) {
+      InitBarrier(CodesFull(i), 1);
+      InitBarrier(CodesEmpty(i), kConvertingWarps);
+    }
+    for (int i = 0; i < kExponentRounds; ++i) {
+      InitBarrier(ExponentsFull(i), 32);
+      InitBarrier(ExponentsEmpty(i), kConvertingWarpgroups * kConvertingWarps);
+    }
+  }
   __device__ uint32_t Barrier(int i) const {
     return base + kBarriersAt + static_cast<uint32_t>(i * kBarrierBytes);
   }
