@@ -98,7 +98,9 @@ absl::Status MakeWeights(LayerFlags& flags, const NodesOfRanks& nodes, Weights& 
   } else {
     OCTET_RETURN_IF_ERROR(Place(nodes, flags));
     config.max_tokens_per_rank = 1;  // the tokens are not known yet
-    OCTET_RETURN_IF_ERROR(Validate(config, nodes));
+    MoeLayerConfig asked = config;
+    OCTET_RETURN_IF_ERROR(ChooseWeights(flags.weights, asked));
+    OCTET_RETURN_IF_ERROR(Validate(asked, nodes));
     weights.random.emplace(config, config.router.scores == RouterScores::kSigmoid,
                            flags.run.workload.seed);
     weights.views = weights.random->weights();

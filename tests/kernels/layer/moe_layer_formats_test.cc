@@ -54,7 +54,9 @@ TEST_F(MoeLayerTest, Fp8RowsWithMxfp4Weights) {
     RunAndCheck({9, 0, 5}, config);
   }
   config.strategy = Strategy::kAuto;
+  config.path = LayerPath::kLaunches;
   config.max_tokens_per_rank = 20;
+  RunAndCheck({20}, config);
   config.capacity_rows = 48;  // several passes
   config.num_experts = 4;
   RunAndCheck({20, 3}, config);

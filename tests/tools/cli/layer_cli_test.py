@@ -71,6 +71,10 @@ class LayerTest(octet_cli.GpuTest):
         x = make_model.make_tokens(options)
         self.layer(options, x, "--check")
         self.layer(options, x, weights="bf16")  # the same numbers
+        random = octet_cli.octet("layer", "--family=gpt_oss", "--weights=mxfp4", "--fp8_rows",
+                                 "--tokens=9", f"--ranks={self.most}", "--iters=0")
+        self.assertEqual(random.returncode, 0, random.stderr)
+        self.assertIn("weights mxfp4 times rows of fp8", random.stdout)
         rows = self.layer(options, x, "--check", "--path=launches", fp8_rows=True)
         self.assertFalse(np.array_equal(rows, self.layer(options, x, "--path=launches")))
 
