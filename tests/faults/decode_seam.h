@@ -83,13 +83,18 @@ class SeamProtocol : public Protocol {
  public:
   SeamProtocol(const DecodeParams& p, uint64_t epoch) : Protocol(p, epoch), state_(p.state) {}
 
-  bool SeamGridBarrier(int number, int barriers, Site site) const {
+  template <typename Meanwhile>
+  bool SeamGridBarrier(int number, int barriers, Site site, Meanwhile meanwhile) const {
     const auto fault = site == Site::kLogits ? faults::DecodeFault::kNoLogitsBarrier
                                              : faults::DecodeFault::kNoProductsBarrier;
-    if (!faults::Planted(fault)) return GridBarrier(number, barriers, site);
+    if (!faults::Planted(fault)) return GridBarrier(number, barriers, site, meanwhile);
     __syncthreads();
     if (threadIdx.x == 0) device::AddRelease<device::Scope::kDevice>(&state_->arrived, uint64_t{1});
+    meanwhile();
     return true;
+  }
+  bool SeamGridBarrier(int number, int barriers, Site site) const {
+    return SeamGridBarrier(number, barriers, site, [] {});
   }
   bool SeamAwaitPartials() const {
     return faults::Planted(faults::DecodeFault::kPartialsNotAwaited) || AwaitPartials();

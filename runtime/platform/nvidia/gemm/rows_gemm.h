@@ -54,7 +54,7 @@ class RowsGemm {
   static constexpr int kStages = Shared::kStages;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
   static constexpr bool kScales = Shared::kScales;
-  // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
+  // Of SyncThreads(); the multiplying warpgroups have 1 and 2, converting ones 4 and 5.
   static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
