@@ -10,6 +10,7 @@
 #include <source_location>
 #include <string_view>
 
+#include "box_copy.h"
 #include "copy_ahead.h"
 #include "device_ops.h"
 #include "kernels/decode/layout.h"
@@ -48,6 +49,10 @@ class SeamCopyAhead : public CopyAhead<groups, most_copies> {
   }
 };
 
+inline void SeamBoxWait(BoxBarrier* barrier, uint32_t round) {
+  if (!faults::Planted(faults::DecodeFault::kRingOneSlotShort)) BoxWait(barrier, round);
+}
+
 }  // namespace octet::device
 
 namespace octet::placement {
@@ -73,6 +78,7 @@ inline int32_t SeamPhysicalOf(int rank, int slots, const PlacementTable& table, 
 #define SyncBlockStores SeamSyncBlockStores
 #define EpochOf SeamEpochOf
 #define CopyAhead SeamCopyAhead
+#define BoxWait SeamBoxWait
 
 #include "kernels/decode/chosen.h"
 #include "kernels/decode/protocol.h"
