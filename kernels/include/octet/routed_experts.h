@@ -106,9 +106,9 @@ struct FusedTuning {
 
 struct RoutedExpertsConfig {
   // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame, kFp8 or kQuantizedFp8, and at
-  // most 256 local experts. With the latter two the first product is one of FP8 operands
-  // (GemmFormat::kFp8): H must be a multiple of 16, scale_group 128 and dtype kBFloat16, which h
-  // has, and x of kFp8 must be of the platform's form (Fp8Form::kNative).
+  // most 256 local experts. With the latter two the first product has FP8 rows, of GemmFormat::kFp8
+  // or first_format: H must be a multiple of 16, scale_group 128 and dtype kBFloat16, which h has,
+  // and x of kFp8 must be of the platform's form (Fp8Form::kNative).
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
   // GroupedGemmConfig::blocks of products that are kernels of their own; nullopt: ep.max_blocks.
