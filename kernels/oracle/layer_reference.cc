@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/oracle/gemm_reference.h"
@@ -52,8 +52,25 @@ class MatrixRows {
       : packed_(PackMatrix(tensor, format)),
         format_(format),
         of_fp8_(of_fp8),
-        columns_(Size(tensor.columns)),
-        conversion_(ConversionError()) {}
+        columns_(Size(tensor.columns)) {}
+
+  // A product of these matrices, whose rows alternate, converts their weights to FP8 (GroupedGemm):
+  // sets by how much they may move, as if all of them were converted together.
+  static void Convert(std::initializer_list<MatrixRows*> matrices) {
+    if constexpr (!kCutsFp8Sums) return;
+    float largest = 0;
+    float smallest = std::numeric_limits<float>::infinity();
+    for (const MatrixRows* const matrix : matrices) {
+      if (!matrix->of_fp8_ || InfoOf(matrix->format_).quantizes_rows) return;
+      for (const float scale : matrix->packed_.scales) {  // NaN is neither
+        if (scale > largest) largest = scale;
+        if (scale < smallest) smallest = scale;
+      }
+    }
+    constexpr float kExact = 0x1p-14F;
+    if (smallest >= kExact * largest) return;
+    for (MatrixRows* const matrix : matrices) matrix->conversion_ = std::ldexp(largest, -16);
+  }
 
   double At(int row, size_t column) const {
     const size_t index = Size(row) * columns_ + column;
@@ -92,25 +109,11 @@ class MatrixRows {
   }
 
  private:
-  // Returns by how much a weight may move when a product converts it to FP8 (GroupedGemm): as if all
-  // of the matrix were converted together.
-  double ConversionError() const {
-    if (!of_fp8_ || !kCutsFp8Sums || InfoOf(format_).quantizes_rows) return 0;
-    float largest = 0;
-    for (const float scale : packed_.scales) {
-      if (scale > largest) largest = scale;  // NaN is not
-    }
-    constexpr float kExact = 0x1p-14F;
-    const bool moves =
-        absl::c_any_of(packed_.scales, [&](float scale) { return scale < kExact * largest; });
-    return moves ? std::ldexp(largest, -16) : 0;
-  }
-
   const PackedMatrix packed_;
   const WeightFormat format_;
   const bool of_fp8_;
   const size_t columns_;
-  const double conversion_;
+  double conversion_ = 0;
 };
 
 Bounded Activated(const Bounded& gate, const Bounded& up, const SwiGlu& swiglu) {
@@ -188,8 +191,9 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
   for (const double element : x) row.push_back({element, 0});
   std::vector<Bounded> between;
   {
-    const MatrixRows gate(weights.gate, format, of_fp8);
-    const MatrixRows up(weights.up, format, of_fp8);
+    MatrixRows gate(weights.gate, format, of_fp8);
+    MatrixRows up(weights.up, format, of_fp8);
+    MatrixRows::Convert({&gate, &up});
     for (int i = 0; i < weights.gate.rows; ++i) {
       Bounded gate_product = Biased(gate.Times(i, row), weights.gate_bias, i);
       Bounded up_product = Biased(up.Times(i, row), weights.up_bias, i);
@@ -200,7 +204,8 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
     }
   }
   if (of_fp8) AddQuantization(between);
-  const MatrixRows down(weights.down, format, of_fp8);
+  MatrixRows down(weights.down, format, of_fp8);
+  MatrixRows::Convert({&down});
   std::vector<Bounded> out;
   for (int i = 0; i < weights.down.rows; ++i) {
     out.push_back(Rounded(Biased(down.Times(i, between), weights.down_bias, i), config_.dtype));
