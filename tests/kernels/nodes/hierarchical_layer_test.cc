@@ -101,10 +101,12 @@ TEST_F(HierarchicalLayerTest, NodesOfOneRankGiveTheBitsOfOneNode) {
   const auto on_one_node = [](Domain& domain, const MoeLayerConfig& config) {
     return MoeLayer::Create(domain.node(), config);
   };
-  for (const GemmFormat weights : {GemmFormat::kSame, GemmFormat::kFp8}) {
+  for (const GemmFormat weights : {GemmFormat::kSame, GemmFormat::kFp8, GemmFormat::kMxfp4}) {
     for (const Strategy strategy : {Strategy::kHighThroughput, Strategy::kLowLatency}) {
       MoeLayerConfig config = SmallLayer();
       config.weights = weights;
+      config.fp8_rows = weights == GemmFormat::kMxfp4;
+      if (config.fp8_rows) config.intermediate = 64;
       config.strategy = strategy;
       SCOPED_TRACE(TextOf(config));
       std::mt19937_64 rng(8);
