@@ -52,10 +52,10 @@ struct GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {
 template <>
 struct GemmOf<GemmTiles::kMedium, GemmElement::kMxfp4>
     : GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {};
-// Weights that become FP8: in shared memory, which has room for those of 128 columns.
+// So has the product with weights that become FP8, in shared memory.
 template <>
 struct GemmOf<GemmTiles::kWide, GemmElement::kFp8Mxfp4> {
-  using Type = RowsGemm<128, GemmElement::kFp8Mxfp4>;
+  using Type = RowsGemm<192, GemmElement::kFp8Mxfp4>;
 };
 template <>
 struct GemmOf<GemmTiles::kMedium, GemmElement::kFp8Mxfp4>

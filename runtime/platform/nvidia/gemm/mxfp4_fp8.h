@@ -93,19 +93,22 @@ class ExponentRounds {
 
   // `column`: the first.
   __device__ __forceinline__ ExponentRounds(const GemmOperands& p, int expert, int column)
-      : rows_(static_cast<const uint4*>(p.scales.b)),
-        row_(static_cast<int64_t>(expert) * p.n + column),
+      : first_(static_cast<const uint4*>(p.scales.b) +
+               (static_cast<int64_t>(expert) * p.n + column) *
+                   (p.scales.mxfp4_words / kScaleWords)),
         last_(p.n - 1 - column),
-        words_(p.scales.mxfp4_words),
+        pitch_(p.scales.mxfp4_words / kScaleWords),
         k_(p.k) {}
 
   // Begins to copy round `round` to `to`. Columns beyond the last repeat it.
   __device__ __forceinline__ void Read(int round, uint32_t to) const {
     if (round * kMxfp4ScaleBytes * kMxBlock < k_) {
+      int last = last_;
+      // Otherwise the compiler keeps the addresses of all columns, and there are few registers.
+      asm volatile("" : "+r"(last));
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
-        const int64_t row = row_ + min(i * kWarp + Lane(), last_);
-        CopyChunk(Place(to, i), rows_ + row * (words_ / kScaleWords) + round);
+        CopyChunk(Place(to, i), first_ + min(i * kWarp + Lane(), last) * pitch_ + round);
       }
     }
     CommitCopies();
@@ -132,10 +135,9 @@ class ExponentRounds {
     return round + static_cast<uint32_t>((i * kWarp + Lane()) * kMxfp4ScaleBytes);
   }
 
-  const uint4* rows_;
-  int64_t row_;
+  const uint4* first_;  // the first column's
   int last_;
-  int words_;
+  int pitch_;  // chunks of a column
   int k_;
 };
 
@@ -143,22 +145,43 @@ class ExponentRounds {
 inline constexpr uint32_t kLowBytes = 0x00ff00ffU;
 inline constexpr uint32_t kBothOnes = 0x00010001U;
 
-// By a whole warp: the largest exponent of its lanes' words, NaN left out, and so large that
-// 2^(largest - kHeadroom) is a normal number.
-template <int words>
-__device__ __forceinline__ int LargestExponent(const uint32_t (&own)[words]) {
+// By a whole warp: finds the largest exponents of its lanes' words of each scale, NaN left out, and
+// so large that 2^(largest - kHeadroom) is a normal number.
+template <int scales, int words>
+__device__ __forceinline__ void LargestExponents(const uint32_t (&own)[scales][words],
+                                                 int (&largest)[scales]) {
   constexpr uint32_t kAll = 0xffffffffU;
-  // 1 more than exponents, and 0 for NaN.
-  const auto one_more = [](uint32_t bytes) {
-    return ((bytes & kLowBytes) + kBothOnes) & kLowBytes;
-  };
-  uint32_t most = 0;
+  constexpr uint32_t kNan = 0xff;
+  uint32_t found[scales];
+  uint32_t of_all = 0;
 #pragma unroll
-  for (int i = 0; i < words; ++i) {
-    most = __vmaxu2(most, __vmaxu2(one_more(own[i]), one_more(own[i] >> 8)));
+  for (int i = 0; i < scales; ++i) {
+    // Of the halves of words, and of the same moved up by a byte, upper bytes decide.
+    uint32_t most = 0;
+#pragma unroll
+    for (int j = 0; j < words; ++j) most = __vimax3_u16x2(most, own[i][j], own[i][j] << 8);
+    found[i] = __reduce_max_sync(kAll, max(most, most << 16)) >> 24;
+    of_all = max(of_all, found[i]);
   }
-  const uint32_t found = __reduce_max_sync(kAll, max(most & 0xffffU, most >> 16));
-  return max(static_cast<int>(found) - 1, Fp8OfMxfp4::kHeadroom + 1);
+  if (of_all == kNan) {
+#pragma unroll
+    for (int i = 0; i < scales; ++i) {
+      // 1 more than exponents, and 0 for NaN.
+      const auto one_more = [](uint32_t bytes) {
+        return ((bytes & kLowBytes) + kBothOnes) & kLowBytes;
+      };
+      uint32_t most = 0;
+#pragma unroll
+      for (int j = 0; j < words; ++j) {
+        most = __vimax3_u16x2(most, one_more(own[i][j]), one_more(own[i][j] >> 8));
+      }
+      found[i] = max(__reduce_max_sync(kAll, max(most & 0xffffU, most >> 16)), 1U) - 1;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < scales; ++i) {
+    largest[i] = max(static_cast<int>(found[i]), Fp8OfMxfp4::kHeadroom + 1);
+  }
 }
 
 // Returns where the table has the entries of a word's exponents, a byte for each.

@@ -3,7 +3,7 @@
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
 // loads, and its other warps are free; with FP8 rows one of them loads scales, and one stores output,
 // so that nobody else waits until the copy unit takes it. With MXFP4 weights one more loads these, and
-// two more warpgroups convert them (rows_convert.h). The other two warpgroups multiply 64 rows each.
+// one more warpgroup converts them (rows_convert.h). The other two warpgroups multiply 64 rows each.
 // The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
 // each block loads one half for both; two column tiles share the rows likewise. Units come from a
 // counter in global memory: the loading thread of block 0 takes the next one while the last stages
@@ -13,6 +13,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -41,7 +42,7 @@ class RowsGemm {
   static constexpr int kTilesPerUnit = 2;
   static constexpr int kRowUnitsPerGroup = 8;
   static constexpr bool kConverts = HasMxfp4Weights(element);
-  static constexpr int kThreads = (3 + Shared::kConvertingWarpgroups) * kWarpgroup;
+  static constexpr int kThreads = (kConverts ? 4 : 3) * kWarpgroup;
   static constexpr int kClusterBlocks = 2;
   static constexpr int kBlocksPerComputeUnit = 1;
   static constexpr int kTellers = 2;  // the multiplying warpgroups
@@ -54,20 +55,21 @@ class RowsGemm {
   static constexpr int kStages = Shared::kStages;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
   static constexpr bool kScales = Shared::kScales;
-  // Of SyncThreads(); the multiplying warpgroups have 1 and 2, converting ones 4 and 5.
+  // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
-  static constexpr int kFirstRegisters = kConverts ? 96 : 168;
-  static constexpr int kConvertingRegisters = 56;
+  static constexpr int kFirstRegisters = kConverts ? 128 : 168;
+  static constexpr int kConvertingRegisters = 48;
   // An FFMA that reads the sum and the partial sum that is added to it from one bank of registers
   // takes twice as long. With 224 registers instead of 232 the compiler puts them apart.
   static constexpr int LoadingRegisters(bool awaits, bool moves) {
+    if (kConverts) return 32;
     return moves ? 88 : (awaits || kScales ? 56 : 40);
   }
   static constexpr int MultiplyingRegisters(bool awaits, bool moves) {
     return (kThreads / kWarpgroup * kFirstRegisters - LoadingRegisters(awaits, moves) -
-            Shared::kConvertingWarpgroups * kConvertingRegisters) /
+            (kConverts ? kConvertingRegisters : 0)) /
            2 / 8 * 8;
   }
 
@@ -119,8 +121,8 @@ class RowsGemm {
       }
       if constexpr (kConverts) {
         if (wave == 3) {
-          const auto load = [&](const ToldUnit& told, int k, uint32_t to, uint32_t full) {
-            call.maps.LoadWeights(at, told, k, to, full);
+          const auto load = [&](const GemmTile& tile, int half, int k, int place) {
+            call.maps.LoadCodes(at, tile, half, k, place);
           };
           LoadCodes<Walk, kColumns>(call.operands, at, load);
         }
@@ -138,7 +140,7 @@ class RowsGemm {
     } else if (kConverts && UniformOf(threadIdx.x / kWarpgroup) > 2) {
       if constexpr (kConverts) {
         ShrinkRegisters<kConvertingRegisters>();
-        ConvertStages<Walk, columns>(call.operands, at, UniformOf(threadIdx.x / kWarpgroup) - 3);
+        ConvertStages<Walk, columns>(call.operands, at);
       }
     } else {
       GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
@@ -201,8 +203,7 @@ class RowsGemm {
         ExpectBytes(at.Full(ring.stage), Shared::kStageBytes);
         call.maps.LoadRows(at, told, i * kStageColumns, ring.stage);
         if constexpr (!kConverts) {
-          call.maps.LoadWeights(at, told, i * kStageColumns, at.Weights(ring.stage),
-                                at.Full(ring.stage));
+          call.maps.LoadWeights(at, told, i * kStageColumns, ring.stage);
         }
         ring.Next();
       }
@@ -228,9 +229,7 @@ class RowsGemm {
     uint32_t rows;  // descriptors
     uint32_t weights;
     uint32_t scales;  // of the thread's first row
-    // The barriers that the lane arrives at, if it is one of the first two.
-    uint32_t empty;
-    uint32_t converted_empty;
+    uint32_t empty;   // the barrier that the lane arrives at, if it is one of the first two
 
     __device__ __forceinline__ explicit StageAddresses(const Worker& worker) {
       const Shared& at = worker.at;
@@ -239,9 +238,7 @@ class RowsGemm {
       weights = UniformOf(TileDescriptor(kConverts ? at.Converted(0) : at.Weights(0)));
       scales = at.Scales(0) + (own_row + static_cast<uint32_t>(OwnWgmmaRow())) *
                                   StageScalesOf<kColumns, false>::kRowPitch;
-      const auto block = static_cast<uint32_t>(Lane() % kClusterBlocks);
-      empty = BarrierOf(at.Empty(0), block);
-      converted_empty = kConverts ? BarrierOf(at.ConvertedEmpty(0), block) : 0;
+      empty = BarrierOf(at.Empty(0), static_cast<uint32_t>(Lane() % kClusterBlocks));
       // Otherwise the compiler computes it anew in each stage.
       asm volatile("" : "+r"(scales));
     }
@@ -428,7 +425,9 @@ class RowsGemm {
       CommitWgmma();
       WaitWgmma<0>();
       if (releases) ArriveAt(first.empty + stage * kBarrierBytes);
-      if (kConverts && releases) ArriveAt(first.converted_empty + stage * kBarrierBytes);
+      if (kConverts && releases) {
+        ArriveAt(first.empty + at.ConvertedEmpty(0) - at.Empty(0) + stage * kBarrierBytes);
+      }
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         sums[j] = __fmaf_rn(partial[j], factors.Of(j), sums[j]);
@@ -470,7 +469,7 @@ class RowsGemm {
 #pragma unroll
     for (int i = 0; i < Boxes::kNumber; ++i) {
       const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
-      if (leader) WaitStoresRead<Shared::kBoxes - 1>();
+      if (leader) WaitStoresRead<Shared::kBoxesInTurn - 1>();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
       Boxes::Fill(call.epilogue, sums, i, box);
       FenceSharedForCopies();
@@ -482,33 +481,38 @@ class RowsGemm {
       }
       // An empty group, too, so that "all but the last" means the other box.
       if (leader) CommitStores();
-      worker.box = (worker.box + 1) % Shared::kBoxes;
+      worker.box = (worker.box + 1) % Shared::kBoxesInTurn;
     }
   }
 
-  // All boxes at once, which the storing warp stores. What is less than a box the warps store.
+  // All boxes of a pass at once, which the storing warp stores. What is less than a box the warps
+  // store.
   template <typename Call>
   static __device__ __forceinline__ void HandOverTile(const Call& call, const GemmTile& tile,
                                                       Worker& worker, const Sums& sums) {
     using Boxes = HandedBoxes<Call>;
     const uint32_t boxes = worker.at.Box(worker.warpgroup, 0);
-    WaitBarrier(worker.at.OutEmpty(worker.warpgroup), worker.out_parity ^ 1);
-    worker.out_parity ^= 1;
 #pragma unroll
-    for (int i = 0; i < Boxes::kNumber; ++i) {
-      Boxes::Fill(call.epilogue, sums, i, boxes + i * Boxes::kBytes);
-    }
-    FenceSharedForCopies();
-    __syncwarp();
-    if (!Boxes::IsWhole(tile, 0)) {
-      const OutPart<Boxes, typename Call::Epilogue> part(call.epilogue, tile);
+    for (int pass = 0; pass < kPasses<Call>; ++pass) {
+      const int first = pass * kBoxesOfPass<Call>;
+      WaitBarrier(worker.at.OutEmpty(worker.warpgroup), worker.out_parity ^ 1);
+      worker.out_parity ^= 1;
 #pragma unroll
-      for (int i = 0; i < Boxes::kNumber; ++i) {
-        part.Store(call.operands, boxes + i * Boxes::kBytes, i);
+      for (int i = 0; i < kBoxesOfPass<Call> && first + i < Boxes::kNumber; ++i) {
+        Boxes::Fill(call.epilogue, sums, first + i, boxes + i * Boxes::kBytes);
       }
+      FenceSharedForCopies();
       __syncwarp();
+      if (!Boxes::IsWhole(tile, 0)) {
+        const OutPart<Boxes, typename Call::Epilogue> part(call.epilogue, tile);
+#pragma unroll
+        for (int i = 0; i < kBoxesOfPass<Call> && first + i < Boxes::kNumber; ++i) {
+          part.Store(call.operands, boxes + i * Boxes::kBytes, first + i);
+        }
+        __syncwarp();
+      }
+      if (Lane() == 0) Arrive(worker.at.OutFull(worker.warpgroup));
     }
-    if (Lane() == 0) Arrive(worker.at.OutFull(worker.warpgroup));
   }
 
   // ---- the storing warp
@@ -516,6 +520,12 @@ class RowsGemm {
   template <typename Call>
   using HandedBoxes = OutBoxes<typename Call::Epilogue, Shared::kOutElement, kColumns,
                                Shared::OutRowBytes(Call::Epilogue::kGated)>;
+  template <typename Call>
+  static constexpr int kBoxesOfPass =
+      std::min<int>(HandedBoxes<Call>::kNumber, Shared::kBoxesBytes / HandedBoxes<Call>::kBytes);
+  template <typename Call>
+  static constexpr int kPasses =
+      (HandedBoxes<Call>::kNumber + kBoxesOfPass<Call> - 1) / kBoxesOfPass<Call>;
 
   template <typename Walk, typename Call>
   static __device__ __forceinline__ void StoreTiles(const Call& call, const Shared& at) {
@@ -525,7 +535,9 @@ class RowsGemm {
       const ToldUnit told = TakeUnit<Walk>(at, round);
       if (!told.found()) break;
 #pragma unroll
-      for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+      for (int turn = 0; turn < 2 * kPasses<Call>; ++turn) {
+        const int warpgroup = turn % 2;
+        const int first = turn / 2 * kBoxesOfPass<Call>;
         GemmTile tile = told.tile;
         tile.row += warpgroup * kRowsPerWarpgroup;
         tile.rows -= warpgroup * kRowsPerWarpgroup;
@@ -536,9 +548,9 @@ class RowsGemm {
         if (ElectOne()) {
           if (Boxes::IsWhole(tile, 0)) {
 #pragma unroll
-            for (int i = 0; i < Boxes::kNumber; ++i) {
+            for (int i = 0; i < kBoxesOfPass<Call> && first + i < Boxes::kNumber; ++i) {
               StoreBox(&call.maps.out, at.Box(warpgroup, 0) + i * Boxes::kBytes,
-                       Boxes::ColumnOf(tile, i), tile.row);
+                       Boxes::ColumnOf(tile, first + i), tile.row);
             }
             CommitStores();
           }

@@ -63,21 +63,24 @@ struct RowsMaps {
       LoadBox(to, &rows, full, k, told.tile.row);
     }
   }
-  // The same with weights, to `to`. Halves that are converted stay with the block that loads them.
+  // The same with weights.
   __device__ __forceinline__ void LoadWeights(const Shared& at, const ToldUnit& told, int k,
-                                              uint32_t to, uint32_t full) const {
+                                              int stage) const {
     const GemmTile& tile = told.tile;
+    const uint32_t full = at.Full(stage);
+    const uint32_t to = at.Weights(stage);
     if (told.same_rows) {
-      LoadBox(to, &weights, full, WeightColumn(k), tile.column, tile.expert);
+      LoadBox(to, &weights, full, k, tile.column, tile.expert);
       return;
     }
-    const uint32_t half = to + at.rank * (Shared::kWeightsBytes / 2);
-    const int column = tile.column + static_cast<int>(at.rank) * (columns / 2);
-    if constexpr (Shared::kConverts) {
-      LoadBox(half, &half_weights, full, WeightColumn(k), column, tile.expert);
-    } else {
-      LoadBoxToBoth(half, &half_weights, full, WeightColumn(k), column, tile.expert);
-    }
+    LoadBoxToBoth(to + at.rank * (Shared::kWeightsBytes / 2), &half_weights, full, k,
+                  tile.column + static_cast<int>(at.rank) * (columns / 2), tile.expert);
+  }
+  // The same with half `half` of the tile's weights, which this block converts, to a place for codes.
+  __device__ __forceinline__ void LoadCodes(const Shared& at, const GemmTile& tile, int half, int k,
+                                            int place) const {
+    LoadBox(at.Codes(place), &half_weights, at.CodesFull(place), WeightColumn(k),
+            tile.column + half * (columns / 2), tile.expert);
   }
 
  private:

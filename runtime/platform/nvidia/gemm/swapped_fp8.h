@@ -139,18 +139,19 @@ class EntryWriter {
     const uint32_t step = static_cast<uint32_t>(stage) * Shared::kStagePitch;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      uint32_t words[kWords];
+      uint32_t words[1][kWords];
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        words[i] = LoadWord(exponents + (group * kWords + i) * kNextColumn);
+        words[0][i] = LoadWord(exponents + (group * kWords + i) * kNextColumn);
       }
-      const int largest = LargestExponent(words);
+      int largest[1];
+      LargestExponents(words, largest);
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
         StoreWord(entries_ + step + (group * kWords + i) * kWarp * kMxfp4Blocks,
-                  EntriesOf(words[i], largest));
+                  EntriesOf(words[0][i], largest[0]));
       }
-      const float scale = ScaleOfLargest(largest);
+      const float scale = ScaleOfLargest(largest[0]);
 #pragma unroll
       for (int i = 0; i < kOwnRows; ++i) {
         StoreFloatShared(
