@@ -131,15 +131,9 @@ TEST_F(GroupedGemmTest, ComputesFp8RowsOfManyStages) {
 
 // The same blocks convert tiles of their own and tiles that they share, with an odd number of stages.
 TEST_F(GroupedGemmTest, ComputesFp8RowsOfOneAndMoreTiles) {
-  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
-    Check(MakeGemmProblem({.n = 592,
-                           .k = 1120,
-                           .format = GemmFormat::kMxfp4,
-                           .fp8_rows = true,
-                           .activation = activation,
-                           .blocks = 2},
-                          {20, 300, 129, 270}));
-  }
+  Check(MakeGemmProblem(
+      {.n = 400, .k = 608, .format = GemmFormat::kMxfp4, .fp8_rows = true, .blocks = 2},
+      {20, 260, 129}));
 }
 
 // Each row of a has one number, so that an element of the product is a number of b with its scale.
