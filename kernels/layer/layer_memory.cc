@@ -19,6 +19,7 @@
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/layer_workspace.h"
 #include "kernels/placement/kernels.h"
+#include "kernels/router/few_tokens.h"
 #include "kernels/router/route_params.h"
 #include "kernels/tuning/tuning.h"
 #include "octet/dtype.h"
@@ -115,6 +116,7 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
     AddPlacement(c, 1, pieces);
   }
   add("offsets of products of tokens", 2 * (tokens + 1) * sizeof(int32_t));
+  add("parts of logits", LogitPartWords(LogitRows(c)) * sizeof(uint32_t));
   if (c.weighs_input) {
     add("tokens times their weights", tokens * Size(c.hidden) * element);
     add("weights of 1", tokens * sizeof(float));

@@ -199,8 +199,10 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
   }
   std::vector<int32_t> offsets(2 * (tokens + 1), 0);
   for (size_t t = 0; t <= tokens; ++t) offsets[2 * t + 1] = static_cast<int32_t>(t);
-  OCTET_ASSIGN_OR_RETURN(mine.blocks_done, memory_.Device<uint32_t>(1));
-  OCTET_RETURN_IF_GPU_ERROR(hipMemset(mine.blocks_done.data(), 0, sizeof(uint32_t)));
+  const size_t part_words = LogitPartWords(LogitRows(config_));
+  OCTET_ASSIGN_OR_RETURN(mine.logit_parts, memory_.Device<uint32_t>(part_words));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemset(mine.logit_parts.data(), kNoLogitPartByte, part_words * sizeof(uint32_t)));
   OCTET_ASSIGN_OR_RETURN(mine.offsets, memory_.Device<int32_t>(offsets.size()));
   return OCTET_GPU(hipMemcpy(mine.offsets.data(), offsets.data(), offsets.size() * sizeof(int32_t),
                              hipMemcpyHostToDevice));

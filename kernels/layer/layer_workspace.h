@@ -56,7 +56,7 @@ class LayerWorkspace final : public LayerPartObserver {
     std::optional<RowQuantizer> quantizer;  // of x, if it is dispatched in FP8
     absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
     absl::Span<char> weighed_x, ones;  // WeighInputParams; empty unless config.weighs_input
-    absl::Span<uint32_t> blocks_done;  // FewTokensParams
+    absl::Span<uint32_t> logit_parts;  // FewTokensParams
     // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
     absl::Span<int32_t> offsets;
   };

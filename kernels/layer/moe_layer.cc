@@ -216,17 +216,16 @@ absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
     OCTET_RETURN_IF_GPU_ERROR(
         LaunchRoute(params, WholeGpuForWaves(rank, tokens.count), rank.stream()));
   } else if (tokens.count > 0) {
-    OCTET_RETURN_IF_GPU_ERROR(
-        LaunchRouteFewTokens({.x = tokens.x,
-                              .router = mine.router.data(),
-                              .hidden = c.hidden,
-                              .logit_rows = c.num_experts + (c.shared_gate ? 1 : 0),
-                              .logit_bias = logit_bias,
-                              .route = params,
-                              .logits = logits,
-                              .blocks_done = work.blocks_done.data(),
-                              .fp16 = c.dtype == DType::kFloat16},
-                             rank.stream()));
+    OCTET_RETURN_IF_GPU_ERROR(LaunchRouteFewTokens({.x = tokens.x,
+                                                    .router = mine.router.data(),
+                                                    .hidden = c.hidden,
+                                                    .logit_rows = LogitRows(c),
+                                                    .logit_bias = logit_bias,
+                                                    .route = params,
+                                                    .logits = logits,
+                                                    .parts = work.logit_parts.data(),
+                                                    .fp16 = c.dtype == DType::kFloat16},
+                                                   rank.stream()));
   }
   return Enqueued(rank, LayerPart::kRouter);
 }

@@ -4,6 +4,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/router/route.h"
@@ -13,17 +14,34 @@ namespace octet {
 // The most tokens of a launch. For more, a product and Route share the work better.
 inline constexpr int kFewRoutedTokens = 16;
 
+// Logits are added up of so many parts, each of some of the columns.
+inline constexpr int kLogitParts = 8;
+
 struct FewTokensParams {
   const void* x;            // [route.num_tokens][hidden]
   const void* router;       // [logit_rows][hidden], of the same type
   int hidden;               // a multiple of 8
   int logit_rows;           // at least route.num_experts
   const float* logit_bias;  // [logit_rows] that is added to logits, or nullptr
-  RouteParams route;        // its logits are written first
+  RouteParams route;        // its logits are written by the kernel
   float* logits;            // the same memory as route.logits
-  uint32_t* blocks_done;    // 0 before each launch and after it; launches at a time have their own
-  bool fp16;                // the type; otherwise bfloat16
+  // [kLogitParts][kFewRoutedTokens][LogitPartStride], all kNoLogitPart before each launch and after
+  // it; launches at a time have their own.
+  uint32_t* parts;
+  bool fp16;  // the type; otherwise bfloat16
 };
+
+// The word of a part that has not come, a NaN that no part is, and each of its bytes.
+inline constexpr uint32_t kNoLogitPart = 0xffffffffU;
+inline constexpr int kNoLogitPartByte = 0xff;
+// Words of a token's logits in a part: stores of a block do not share sectors with others.
+constexpr int LogitPartStride(int logit_rows) {
+  constexpr int kWordsOfStore = 16;
+  return (logit_rows + kWordsOfStore - 1) / kWordsOfStore * kWordsOfStore;
+}
+constexpr size_t LogitPartWords(int logit_rows) {
+  return static_cast<size_t>(LogitPartStride(logit_rows)) * kFewRoutedTokens * kLogitParts;
+}
 
 // Loads the kernel on the current device.
 hipError_t LoadRouteFewTokens(int num_experts, bool fp16);

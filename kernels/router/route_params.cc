@@ -4,10 +4,13 @@
 
 namespace octet {
 
+int LogitRows(const MoeLayerConfig& config) {
+  return config.num_experts + (config.shared_gate ? 1 : 0);
+}
+
 int LogitStride(const MoeLayerConfig& config) {
-  const int logits = config.num_experts + (config.shared_gate ? 1 : 0);
   constexpr int kUnit = 8;  // what a product can have
-  return (logits + kUnit - 1) / kUnit * kUnit;
+  return (LogitRows(config) + kUnit - 1) / kUnit * kUnit;
 }
 
 RouteParams RouteParamsOf(const MoeLayerConfig& config) {

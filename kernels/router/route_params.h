@@ -7,8 +7,9 @@
 
 namespace octet {
 
-// Floats of a row of logits: one for each expert, then that of the shared experts' gate if there is
-// one, rounded up to what a product can have.
+// The logits of a token: one for each expert, then that of the shared experts' gate if there is one.
+int LogitRows(const MoeLayerConfig& config);
+// Floats of a row of logits: those that there are, rounded up to what a product can have.
 int LogitStride(const MoeLayerConfig& config);
 
 // Says how experts are chosen; without pointers, and without tokens.

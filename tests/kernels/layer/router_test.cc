@@ -170,6 +170,15 @@ struct Problem {
   }
 };
 
+// Tokens and a router's weights, [tokens][hidden] and [logit_rows][hidden] of the dtype.
+struct Product {
+  DType dtype = DType::kBFloat16;
+  int hidden = 0;
+  int logit_rows = 0;
+  std::vector<uint16_t> x, router;
+  std::vector<float> bias;  // [logit_rows], or none
+};
+
 class RouterKernelTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -238,15 +247,6 @@ class RouterKernelTest : public ::testing::Test {
     }
   }
 
-  // Tokens and a router's weights, [tokens][hidden] and [logit_rows][hidden] of the dtype.
-  struct Product {
-    DType dtype = DType::kBFloat16;
-    int hidden = 0;
-    int logit_rows = 0;
-    std::vector<uint16_t> x, router;
-    std::vector<float> bias;  // [logit_rows], or none
-  };
-
   // Computes p.logits, and the choice by them, in one launch.
   static absl::StatusOr<Choice> RunFewTokens(const Product& product, Problem& p) {
     const auto choices = static_cast<size_t>(p.tokens) * static_cast<size_t>(p.topk);
@@ -258,7 +258,8 @@ class RouterKernelTest : public ::testing::Test {
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory bias, Copy(p.bias));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory ids, DeviceMemory::Allocate(choices * 4));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory weights, DeviceMemory::Allocate(choices * 4));
-    OCTET_ASSIGN_OR_RETURN(const DeviceMemory done, Copy(std::vector<uint32_t>{0}));
+    const std::vector<uint32_t> no_parts(LogitPartWords(product.logit_rows), kNoLogitPart);
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory parts, Copy(no_parts));
     FewTokensParams params = {.x = x.as<void>(),
                               .router = router.as<void>(),
                               .hidden = product.hidden,
@@ -266,7 +267,7 @@ class RouterKernelTest : public ::testing::Test {
                               .logit_bias = nullptr,
                               .route = ParamsOf(p),
                               .logits = logits.as<float>(),
-                              .blocks_done = done.as<uint32_t>(),
+                              .parts = parts.as<uint32_t>(),
                               .fp16 = product.dtype == DType::kFloat16};
     if (!product.bias.empty()) params.logit_bias = logit_bias.as<float>();
     params.route.logits = params.logits;
@@ -279,6 +280,9 @@ class RouterKernelTest : public ::testing::Test {
     OCTET_RETURN_IF_GPU_ERROR(LaunchRouteFewTokens(params, nullptr));
     OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
     OCTET_ASSIGN_OR_RETURN(p.logits, ToHost<float>(logits.as<void>(), p.logits.size()));
+    OCTET_ASSIGN_OR_RETURN(const std::vector<uint32_t> left,
+                           ToHost<uint32_t>(parts.as<void>(), no_parts.size()));
+    EXPECT_EQ(left, no_parts);
     Choice got;
     OCTET_ASSIGN_OR_RETURN(got.experts, ToHost<int32_t>(ids.as<void>(), choices));
     OCTET_ASSIGN_OR_RETURN(got.weights, ToHost<float>(weights.as<void>(), choices));
@@ -384,6 +388,128 @@ TEST_F(RouterKernelTest, FewTokensInOneLaunch) {
     ExpectLogits(product, p);
     ExpectChoice(p, *got);
     if (HasFatalFailure()) return;
+  }
+}
+
+// Random operands for the logits of p.
+Product RandomProduct(std::mt19937& random, const Problem& p, int hidden) {
+  std::normal_distribution<float> normal;
+  Product product = {.dtype = random() % 2 == 0 ? DType::kFloat16 : DType::kBFloat16,
+                     .hidden = hidden,
+                     .logit_rows = p.stride,
+                     .x = {},
+                     .router = {},
+                     .bias = {}};
+  for (int n = p.tokens * hidden; n > 0; --n) {
+    product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
+  }
+  for (int n = p.stride * hidden; n > 0; --n) {
+    product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
+  }
+  return product;
+}
+
+// Of models, with whole and cut steps of the product, and with the gate of shared experts.
+TEST_F(RouterKernelTest, FewTokensOfModels) {
+  const RouterConfig groups = {.scores = RouterScores::kSigmoid,
+                               .groups = 8,
+                               .top_groups = 4,
+                               .group_score = GroupScore::kSumOfTwoBest,
+                               .normalize = true,
+                               .normalize_epsilon = 1e-20F,
+                               .scaling = 2.5F};
+  const RouterConfig softmax = {.normalize = true};
+  struct Shape {
+    RouterConfig config;
+    int num_experts, topk, hidden, tokens, stride;
+  };
+  const std::vector<Shape> shapes = {
+      {softmax, 128, 8, 2048, 16, 128}, {groups, 256, 8, 1792, 9, 256},
+      {groups, 64, 8, 7168, 3, 64},     {softmax, 512, 10, 1032, 13, 513},
+      {softmax, 60, 4, 2040, 11, 61},   {softmax, 256, 32, 264, 16, 257},
+      {groups, 640, 9, 520, 2, 640},    {softmax, 1, 1, 8, 16, 1}};
+  std::mt19937 random(15);
+  for (const Shape& shape : shapes) {
+    Problem p = {.config = shape.config,
+                 .num_experts = shape.num_experts,
+                 .topk = shape.topk,
+                 .tokens = shape.tokens,
+                 .stride = shape.stride,
+                 .logits = {},
+                 .bias = {}};
+    const Product product = RandomProduct(random, p, shape.hidden);
+    if (shape.config.groups > 1) {
+      std::uniform_real_distribution<float> small(-0.1F, 0.1F);
+      for (int e = 0; e < p.num_experts; ++e) p.bias.push_back(small(random));
+    }
+    SCOPED_TRACE(absl::StrCat("H ", shape.hidden, ", ", p.Text()));
+    const absl::StatusOr<Choice> got = RunFewTokens(product, p);
+    ASSERT_OK(got.status());
+    ExpectLogits(product, p);
+    ExpectChoice(p, *got);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The logits of weights that are 0 are their biases: any numbers.
+TEST_F(RouterKernelTest, FewTokensOfAnyLogits) {
+  std::mt19937 random(16);
+  const std::vector<float> special = {kNan, -kNan, kInf, -kInf, 0.0F, -0.0F, 1e38F, -1e38F, 1.0F};
+  for (int i = 0; i < 80; ++i) {
+    Problem p = RandomProblem(random);
+    if (p.num_experts > 400 && i % 10 != 0) continue;
+    p.tokens = 1 + i % 2;
+    p.logits.resize(Size(p.stride));
+    Product product = RandomProduct(random, p, 8);
+    std::fill(product.router.begin(), product.router.end(), uint16_t{0});
+    product.bias = p.logits;
+    for (float& logit : product.bias) {
+      if (i % 2 == 0 && random() % 4 == 0) logit = special[random() % special.size()];
+    }
+    SCOPED_TRACE(absl::StrCat("seed 16, shape ", i, ", ", p.Text()));
+    const absl::StatusOr<Choice> got = RunFewTokens(product, p);
+    ASSERT_OK(got.status());
+    ExpectChoice(p, *got);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A token has the same results with others as alone, wherever it is among them and whatever they
+// are: one of them is NaNs, whose bits are all set.
+TEST_F(RouterKernelTest, FewTokensDoNotDependOnOthers) {
+  std::mt19937 random(17);
+  Problem p = {.config = {.normalize = true},
+               .num_experts = 96,
+               .topk = 6,
+               .tokens = kFewRoutedTokens,
+               .stride = 96,
+               .logits = {},
+               .bias = {}};
+  Product product = RandomProduct(random, p, 424);
+  const size_t hidden = Size(product.hidden);
+  constexpr size_t kNanToken = 5;
+  std::fill_n(product.x.begin() + static_cast<ptrdiff_t>(kNanToken * hidden), hidden,
+              uint16_t{0xffff});
+  const absl::StatusOr<Choice> all = RunFewTokens(product, p);
+  ASSERT_OK(all.status());
+  ExpectChoice(p, *all);
+  EXPECT_TRUE(std::isnan(p.logits[kNanToken * Size(p.stride)]));
+  for (const size_t token : {size_t{0}, size_t{4}, size_t{8}, size_t{15}}) {
+    SCOPED_TRACE(absl::StrCat("token ", token));
+    Problem one = p;
+    one.tokens = 1;
+    Product alone = product;
+    const auto row = product.x.begin() + static_cast<ptrdiff_t>(token * hidden);
+    alone.x.assign(row, row + static_cast<ptrdiff_t>(hidden));
+    const absl::StatusOr<Choice> got = RunFewTokens(alone, one);
+    ASSERT_OK(got.status());
+    for (size_t e = 0; e < Size(p.stride); ++e) {
+      ASSERT_EQ(one.logits[e], p.logits[token * Size(p.stride) + e]) << "expert " << e;
+    }
+    for (size_t k = 0; k < Size(p.topk); ++k) {
+      EXPECT_EQ(got->experts[k], all->experts[token * Size(p.topk) + k]);
+      EXPECT_EQ(got->weights[k], all->weights[token * Size(p.topk) + k]);
+    }
   }
 }
 
