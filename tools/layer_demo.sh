@@ -6,7 +6,7 @@
 #   tools/layer_demo.sh [FAMILY]   qwen3_moe unless said otherwise: mixtral, qwen2_moe, olmoe,
 #                                  deepseek_v2, deepseek_v3, gpt_oss, glm4_moe, minimax_m2,
 #                                  qwen3_next, kimi_k2, granitemoe, ernie4_5_moe,
-#                                  hunyuan_v1_moe, llama4_text, qwen3_5_moe_text
+#                                  hunyuan_v1_moe, llama4_text, qwen3_5_moe_text, phimoe
 #   tools/layer_demo.sh --all      all families, DeepSeek-V3 with FP8 and gpt-oss with MXFP4 weights,
 #                                  and Mixtral with all experts of a layer in two tensors
 #
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 all=(mixtral qwen2_moe qwen3_moe olmoe deepseek_v2 deepseek_v3 gpt_oss glm4_moe minimax_m2
   qwen3_next kimi_k2 granitemoe ernie4_5_moe hunyuan_v1_moe llama4_text
-  qwen3_5_moe_text)
+  qwen3_5_moe_text phimoe)
 case ${1:-qwen3_moe} in
   --all) families=("${all[@]}" deepseek_v3:fp8 gpt_oss:mxfp4 mixtral:bf16:fused) ;;
   *)

@@ -256,6 +256,10 @@ absl::Span<const EnumEntry<SharedExperts>> EnumTable(SharedExperts /*unused*/) {
 absl::Status CheckWeights(const MoeLayerConfig& config, const MoeLayerWeights& weights) {
   OCTET_RETURN_IF_ERROR(CheckTensor("router", weights.router, config.num_experts, config.hidden));
   if (!weights.router_bias.empty()) {
+    if (config.router.scores == RouterScores::kSparsemixer) {
+      return absl::InvalidArgumentError(
+          "router_bias is given; with RouterConfig::scores sparsemixer there is none");
+    }
     OCTET_RETURN_IF_ERROR(CheckTensor("router_bias", weights.router_bias, 1, config.num_experts));
   }
   if (config.logit_bias) {
@@ -309,7 +313,8 @@ std::string TextOf(const MoeLayerConfig& config, const MoeLayerOptions& options)
                   yes_or_no(config.shared_gate), ", router ", EnumName(router.scores), " groups ",
                   router.groups, " top_groups ", router.top_groups, " ",
                   EnumName(router.group_score), " normalize ", yes_or_no(router.normalize),
-                  " epsilon ", router.normalize_epsilon, " scaling ", router.scaling);
+                  " epsilon ", router.normalize_epsilon, " scaling ", router.scaling, " jitter ",
+                  router.jitter);
   absl::StrAppend(&text, ", logit_bias ", yes_or_no(config.logit_bias), ", expert_biases ",
                   yes_or_no(config.expert_biases), ", swiglu ", config.swiglu.alpha, " ",
                   config.swiglu.limit, " ", config.swiglu.up_offset, ", weighs_input ",

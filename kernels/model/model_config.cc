@@ -56,6 +56,21 @@ absl::StatusOr<ExpertLayers> ReadMinimax(const Reader& reader) {
   return layers;
 }
 
+// As Mixtral, but for the router. `transformers` chooses two experts whatever num_experts_per_tok is.
+absl::StatusOr<ExpertLayers> ReadPhimoe(const Reader& reader) {
+  constexpr float kJitter = 0.01F;
+  OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadMixtral(reader));
+  RouterConfig& router = layers.config.router;
+  router = {.scores = RouterScores::kSparsemixer};
+  OCTET_ASSIGN_OR_RETURN(router.jitter, reader.Float("router_jitter_noise", kJitter));
+  if (router.jitter < 0) {
+    return reader.Unsupported("router_jitter_noise", router.jitter, "at least 0");
+  }
+  OCTET_ASSIGN_OR_RETURN(const int topk, reader.Natural("num_experts_per_tok", 1));
+  if (topk != 2) return reader.Unsupported("num_experts_per_tok", topk, "2");
+  return layers;
+}
+
 // Newer versions of `transformers` write num_local_experts for Qwen3-MoE.
 absl::StatusOr<int> ReadNumExperts(const Reader& reader, int least) {
   const bool other = !reader.Has("num_experts") && reader.Has("num_local_experts");
@@ -283,6 +298,8 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
       return ReadHunyuan(reader);
     case ModelFamily::kLlama4Text:
       return ReadLlama4(reader);
+    case ModelFamily::kPhimoe:
+      return ReadPhimoe(reader);
     case ModelFamily::kDeepseekV3:
     case ModelFamily::kKimiK2:
       break;
@@ -375,7 +392,8 @@ absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
       {ModelFamily::kErnie45Moe, "ernie4_5_moe"},
       {ModelFamily::kHunyuanV1Moe, "hunyuan_v1_moe"},
       {ModelFamily::kLlama4Text, "llama4_text"},
-      {ModelFamily::kQwen35MoeText, "qwen3_5_moe_text"}};
+      {ModelFamily::kQwen35MoeText, "qwen3_5_moe_text"},
+      {ModelFamily::kPhimoe, "phimoe"}};
   return kTable;
 }
 

@@ -44,6 +44,10 @@ Names NamesOf(ModelFamily family) {
   switch (family) {
     case ModelFamily::kMixtral:
       return {.block = "block_sparse_moe", .expert = kNumbered};
+    case ModelFamily::kPhimoe:
+      return {.block = "block_sparse_moe",
+              .expert = kNumbered,
+              .router = {"gate.weight", "router.weight"}};
     case ModelFamily::kMinimaxM2:
       return {.block = "block_sparse_moe",
               .expert = kNumbered,

@@ -21,6 +21,8 @@ struct RouteParams {
   int topk;         // up to 32
   // RouterConfig:
   bool sigmoid;
+  bool sparsemixer;  // neither: softmax
+  float near_limit;  // of sparsemixer: 2 · jitter
   int groups;
   int top_groups;
   bool sum_of_two_best;

@@ -1,9 +1,9 @@
 // How a wave routes a token; lane l has the experts l, l + waves' size, ... in registers.
 //
-//   scores   softmax over all lanes, or sigmoid of each
+//   scores   softmax over all lanes, sigmoid of each, or the logits
 //   groups   the two best of each group, then the best groups: others' experts are excluded
 //   choice   K times: the largest of what is left, over all lanes
-//   weights  the chosen scores, each in the lane of its choice
+//   weights  the chosen scores, each in the lane of its choice; with sparsemixer, their shares
 //
 // kPerLane: at least the experts of a lane; results do not depend on it.
 #ifndef OCTET_KERNELS_ROUTER_ROUTE_DEVICE_H_
@@ -103,6 +103,11 @@ class TokenScores {
     return score;
   }
 
+  // The weight of the choice of `lane`'s expert `element`, whose logit is `chosen`. `orders`: without
+  // that expert and those chosen before.
+  __device__ __forceinline__ float SparsemixerWeight(const uint32_t (&orders)[kPerLane], int lane,
+                                                     int element, float chosen) const;
+
   static __device__ __forceinline__ int Expert(int i) { return i * kWaveSize + Lane(); }
 
  private:
@@ -155,6 +160,22 @@ __device__ __forceinline__ void TokenScores<kPerLane>::Score() {
     const float dividend = p_.sigmoid && !is_negative ? 1.0F : scores_[i];
     scores_[i] = dividend / (p_.sigmoid ? 1.0F + scores_[i] : sum);
   }
+}
+
+template <int kPerLane>
+__device__ __forceinline__ float TokenScores<kPerLane>::SparsemixerWeight(
+    const uint32_t (&orders)[kPerLane], int lane, int element, float chosen) const {
+  float sums[2] = {};  // even and odd, as above
+  const int odd = kWaveSize < kSoftmaxPartials ? 1 : 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const bool left = orders[i] != 0 || (Lane() == lane && element == i);
+    if (!left || !IsNear(scores_[i], chosen, p_.near_limit)) continue;
+    sums[i & odd] = sums[i & odd] + ExpOfNegative(scores_[i] - chosen);
+  }
+  float sum = sums[0] + sums[1];
+  for (int mask = kWaveSize / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
+  return 1.0F / sum;
 }
 
 // The order of a group's score.
@@ -215,7 +236,7 @@ __device__ __forceinline__ void KeepBestGroups(const RouteParams& p, uint32_t (&
 template <int kPerLane>
 __device__ __forceinline__ void RouteToken(const RouteParams& p, int token) {
   TokenScores<kPerLane> scores(p, token);
-  scores.Score();
+  if (!p.sparsemixer) scores.Score();
   uint32_t orders[kPerLane];
   scores.Orders(orders);
   if (p.top_groups < p.groups) KeepBestGroups(p, orders);
@@ -227,7 +248,8 @@ __device__ __forceinline__ void RouteToken(const RouteParams& p, int token) {
     int element = 0;
     const int lane = TakeLargest(orders, &element);
     const int expert = device::Shuffle(element, lane) * kWaveSize + lane;
-    const float weight = device::Shuffle(scores.Of(element), lane);
+    float weight = device::Shuffle(scores.Of(element), lane);
+    if (p.sparsemixer) weight = scores.SparsemixerWeight(orders, lane, element, weight);
     sum = sum + weight;
     if (Lane() != k) continue;
     my_expert = expert;

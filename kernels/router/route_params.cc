@@ -19,6 +19,8 @@ RouteParams RouteParamsOf(const MoeLayerConfig& config) {
   params.num_experts = config.num_experts;
   params.topk = config.topk;
   params.sigmoid = config.router.scores == RouterScores::kSigmoid;
+  params.sparsemixer = config.router.scores == RouterScores::kSparsemixer;
+  params.near_limit = 2.0F * config.router.jitter;
   params.groups = config.router.groups;
   params.top_groups = config.router.top_groups;
   params.sum_of_two_best = config.router.group_score == GroupScore::kSumOfTwoBest;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/router/router_math.h"
@@ -36,23 +37,57 @@ std::vector<size_t> Descending(absl::Span<const float> values) {
   return places;
 }
 
+using PartialSums = std::array<float, kSoftmaxPartials>;
+
+float AddUp(PartialSums sums) {
+  for (size_t half = sums.size() / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 std::vector<float> Softmax(absl::Span<const float> logits) {
   float largest = -std::numeric_limits<float>::infinity();
   for (const float logit : logits) {
     if (logit > largest) largest = logit;
   }
   std::vector<float> scores;
-  std::array<float, kSoftmaxPartials> sums = {};
+  PartialSums sums = {};
   for (const float logit : logits) {
     float& sum = sums[scores.size() % sums.size()];
     scores.push_back(ExpOfNegative(logit - largest));
     sum += scores.back();
   }
-  for (size_t half = sums.size() / 2; half > 0; half /= 2) {
-    for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
-  }
-  for (float& score : scores) score /= sums[0];
+  const float sum = AddUp(sums);
+  for (float& score : scores) score /= sum;
   return scores;
+}
+
+std::vector<float> ScoresOf(RouterScores how, absl::Span<const float> logits) {
+  if (how == RouterScores::kSoftmax) return Softmax(logits);
+  std::vector<float> scores(logits.begin(), logits.end());
+  if (how == RouterScores::kSigmoid) {
+    std::transform(scores.begin(), scores.end(), scores.begin(), Sigmoid);
+  }
+  return scores;
+}
+
+// Returns the weights of the choices of kSparsemixer.
+std::vector<float> SparsemixerWeights(absl::Span<const float> logits,
+                                      absl::Span<const int32_t> choices, float jitter) {
+  std::vector<bool> left(logits.size(), true);
+  std::vector<float> weights;
+  for (const int32_t choice : choices) {
+    const float chosen = logits[static_cast<size_t>(choice)];
+    PartialSums sums = {};
+    for (size_t e = 0; e < logits.size(); ++e) {
+      if (!left[e] || !IsNear(logits[e], chosen, 2.0F * jitter)) continue;
+      sums[e % sums.size()] += ExpOfNegative(logits[e] - chosen);
+    }
+    weights.push_back(1.0F / AddUp(sums));
+    left[static_cast<size_t>(choice)] = false;
+  }
+  return weights;
 }
 
 // Returns the score of a group with these values of its experts.
@@ -77,6 +112,21 @@ std::vector<bool> InBestGroups(const RouterConfig& config, absl::Span<const floa
     std::fill_n(in.begin() + static_cast<ptrdiff_t>(group * of_group), of_group, true);
   }
   return in;
+}
+
+absl::Status CheckSparsemixer(const RouterConfig& config) {
+  if (config.scores != RouterScores::kSparsemixer) {
+    if (config.jitter == 0.0F) return absl::OkStatus();
+    return Refuse("jitter", config.jitter,
+                  absl::StrCat("with scores ", EnumName(config.scores), " it must be 0"));
+  }
+  if (config.groups != 1) {
+    return Refuse("groups", config.groups, "with scores sparsemixer it must be 1");
+  }
+  if (!(config.jitter >= 0) || !std::isfinite(config.jitter)) {
+    return Refuse("jitter", config.jitter, "it must be at least 0, and finite");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -106,32 +156,29 @@ absl::Status Validate(const RouterConfig& config, int num_experts, int topk) {
   if (!std::isfinite(config.scaling)) {
     return Refuse("scaling", config.scaling, "it must be finite");
   }
-  return absl::OkStatus();
+  return CheckSparsemixer(config);
 }
 
 void ReferenceRoute(const RouterInput& input, absl::Span<int32_t> topk_idx,
                     absl::Span<float> topk_weights) {
   const RouterConfig& config = input.config;
-  std::vector<float> scores(input.logits.begin(), input.logits.end());
-  if (config.scores == RouterScores::kSoftmax) {
-    scores = Softmax(input.logits);
-  } else {
-    std::transform(scores.begin(), scores.end(), scores.begin(), Sigmoid);
-  }
+  const std::vector<float> scores = ScoresOf(config.scores, input.logits);
   std::vector<float> values = scores;
   for (size_t e = 0; e < input.bias.size(); ++e) values[e] += input.bias[e];
   std::vector<bool> allowed(values.size(), true);
   if (config.top_groups < config.groups) allowed = InBestGroups(config, values);
   size_t k = 0;
-  float sum = 0;
   for (const size_t expert : Descending(values)) {
     if (k == topk_idx.size()) break;
     if (!allowed[expert]) continue;
     topk_idx[k] = static_cast<int32_t>(expert);
     topk_weights[k] = scores[expert];
-    sum += topk_weights[k];
     ++k;
   }
+  if (config.scores == RouterScores::kSparsemixer) {
+    absl::c_copy(SparsemixerWeights(input.logits, topk_idx, config.jitter), topk_weights.begin());
+  }
+  const float sum = std::accumulate(topk_weights.begin(), topk_weights.end(), 0.0F);
   for (float& weight : topk_weights) {
     if (config.normalize) weight /= sum + config.normalize_epsilon;
     weight *= config.scaling;
@@ -140,7 +187,8 @@ void ReferenceRoute(const RouterInput& input, absl::Span<int32_t> topk_idx,
 
 absl::Span<const EnumEntry<RouterScores>> EnumTable(RouterScores /*unused*/) {
   static constexpr EnumEntry<RouterScores> kTable[] = {{RouterScores::kSoftmax, "softmax"},
-                                                       {RouterScores::kSigmoid, "sigmoid"}};
+                                                       {RouterScores::kSigmoid, "sigmoid"},
+                                                       {RouterScores::kSparsemixer, "sparsemixer"}};
   return kTable;
 }
 

@@ -51,6 +51,13 @@ __host__ __device__ inline float Sigmoid(float x) {
 // ..., in this order. Partial sums j and j + 32 are added, then j and j + 16, and so on to j = 0.
 inline constexpr int kSoftmaxPartials = 64;
 
+// Whether a logit that is not above `chosen` counts for the weight of that choice
+// (RouterScores::kSparsemixer). The quotient of two zeros, two infinities or NaN is within any limit.
+__host__ __device__ inline bool IsNear(float logit, float chosen, float limit) {
+  const float size = fabsf(logit);
+  return !((chosen - logit) / (size > chosen ? size : chosen) > limit);
+}
+
 // An integer that is ordered as the float is, with NaN below every number, and equal for -0 and +0.
 // At least 1.
 __host__ __device__ inline uint32_t OrderOf(float x) {

@@ -18,6 +18,7 @@ void CheckLayer(const MoeLayerConfig& config) {
   Check(!config.shared_gate || config.shared_intermediate > 0);
   Check(config.router.groups >= 1 && config.router.top_groups >= 1);
   Check(std::isfinite(config.router.scaling));
+  Check(std::isfinite(config.router.jitter) && config.router.jitter >= 0);
 }
 
 void Run(absl::string_view text) {

@@ -62,6 +62,8 @@ MoeLayerConfig ModelShape(ModelFamily family) {
       config.weighs_input = true;
       return config;
     }
+    case ModelFamily::kPhimoe:
+      return shape(16, 2, 4096, 6400, 0);  // 3.5
     case ModelFamily::kDeepseekV3:
       break;
   }
@@ -95,6 +97,10 @@ RouterConfig ModelRouter(ModelFamily family, int num_experts) {
       break;
     case ModelFamily::kLlama4Text:
       router.scores = RouterScores::kSigmoid;
+      break;
+    case ModelFamily::kPhimoe:
+      router.scores = RouterScores::kSparsemixer;
+      router.jitter = 0.01F;
       break;
     case ModelFamily::kKimiK2:
       router.scores = RouterScores::kSigmoid;

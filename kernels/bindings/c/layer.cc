@@ -42,6 +42,7 @@ absl::StatusOr<RouterConfig> RouterOf(const octet_layer_config& read) {
   router.normalize = read.router_normalize != 0;
   router.normalize_epsilon = read.router_normalize_epsilon;
   if (read.router_scaling != 0.0F) router.scaling = read.router_scaling;
+  router.jitter = read.router_jitter;
   return router;
 }
 
@@ -113,7 +114,8 @@ octet_layer_config ConfigOf(const MoeLayerConfig& config) {
           .count_loads = config.loads.count ? 1 : 0,
           .load_window = config.loads.window,
           .weighs_input = config.weighs_input ? 1 : 0,
-          .fp8_rows = config.fp8_rows ? 1 : 0};
+          .fp8_rows = config.fp8_rows ? 1 : 0,
+          .router_jitter = config.router.jitter};
 }
 
 absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {

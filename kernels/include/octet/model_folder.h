@@ -31,6 +31,7 @@ enum class ModelFamily {
   kHunyuanV1Moe,
   kLlama4Text,
   kQwen35MoeText,
+  kPhimoe,
 };
 // The names are those of config.json's model_type. Folders of llama4 and qwen3_5_moe, which see
 // images, too, have one of llama4_text and qwen3_5_moe_text in them.

@@ -9,8 +9,9 @@ namespace octet {
 
 // How scores are computed from a token's logits, in float32.
 enum class RouterScores {
-  kSoftmax,  // over all experts
-  kSigmoid,  // of each logit
+  kSoftmax,      // over all experts
+  kSigmoid,      // of each logit
+  kSparsemixer,  // logits choose; each choice has a softmax of its own, over the logits near it
 };
 absl::Span<const EnumEntry<RouterScores>> EnumTable(RouterScores);  // names: octet/enum_names.h
 
@@ -25,6 +26,11 @@ absl::Span<const EnumEntry<GroupScore>> EnumTable(GroupScore);
 // descending order. Its weights are the scores of these experts, without the bias, divided by
 // (their sum + normalize_epsilon) with `normalize`, and then multiplied by `scaling`. Equal values
 // go to the lower expert or group. NaN is less than every number.
+//
+// With kSparsemixer the scores for the choice are the logits, and there are neither groups nor a
+// bias. The weight of a choice with logit m, before `normalize` and `scaling`, is
+// 1 / Σ exp(logit - m), over the experts that were not chosen before it but for those with
+// (m - logit) / max(|logit|, m) > 2 · jitter.
 struct RouterConfig {
   RouterScores scores = RouterScores::kSoftmax;
   // The E experts are `groups` groups of E / groups consecutive ones, of which a token may choose
@@ -36,6 +42,7 @@ struct RouterConfig {
   bool normalize = false;
   float normalize_epsilon = 0.0F;
   float scaling = 1.0F;
+  float jitter = 0.0F;  // of kSparsemixer; for others 0
 
   bool operator==(const RouterConfig&) const = default;
 };

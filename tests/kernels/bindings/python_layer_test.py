@@ -151,12 +151,16 @@ class LayerTest(NodeTest):
 
     def test_a_layer_from_a_model_folder(self):
         """Loaded as a whole, and tensor by tensor: gpt_oss has biases and rows that alternate."""
-        for family, names in [("mixtral", ()), ("gpt_oss", ("gate_bias", "up_bias", "down_bias"))]:
+        for family, names in [("mixtral", ()), ("gpt_oss", ("gate_bias", "up_bias", "down_bias")),
+                              ("phimoe", ())]:
             with self.subTest(family=family):
                 model = self.model(family)
                 config = {**model.layer_config(0), "max_tokens_per_rank": 3}
                 self.assertEqual((config["hidden"], config["dtype"]), (128, "bfloat16"))
                 self.assertEqual(bool(config["expert_biases"]), bool(names))
+                phimoe = family == "phimoe"
+                self.assertEqual(config["router_scores"], "sparsemixer" if phimoe else "softmax")
+                self.assertEqual(config["router_jitter"], np.float32(0.1 if phimoe else 0))
                 layers = [octet.MoeLayer(self.node, **config) for _ in range(2)]
                 layers[0].load_model(model, 0)
                 layers[1].load(router=model.tensor(0, "router"), experts=[
@@ -169,6 +173,10 @@ class LayerTest(NodeTest):
                 self.assertTrue(np.isfinite(results[0]).all() and np.abs(results[0]).max() > 0.01)
                 for y in results:
                     np.testing.assert_array_equal(y, results[0])
+
+    def test_a_jitter_is_refused(self):
+        with self.assertRaisesRegex(octet.InvalidArgument, "jitter is -1; it must be at least 0"):
+            self.layer(router_scores="sparsemixer", router_jitter=-1.0)
 
     def test_a_layer_with_memory_for_fewer_rows(self):
         """Its tokens may take several passes, with the same bits."""

@@ -184,6 +184,7 @@ TEST_F(DecodeTest, RandomShapes) {
     config.shared_gate = config.shared_intermediate > 0 && below(2) == 0;
     config.max_blocks = below(2) * (1 + below(4));
     config.router.scores = below(2) == 0 ? RouterScores::kSigmoid : RouterScores::kSoftmax;
+    if (below(3) == 0) config.router = {.scores = RouterScores::kSparsemixer, .jitter = 0.2F};
     config.router.normalize = below(2) == 0;
     config.router.scaling = 1.0F + static_cast<float>(below(3));
     config.max_tokens_per_rank = 1 + below(64 / ranks);

@@ -425,7 +425,7 @@ TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
           path + ": model_type \"llama\" is not one of mixtral, qwen2_moe, qwen3_moe, olmoe, "
                  "deepseek_v2, deepseek_v3, gpt_oss, glm4_moe, minimax_m2, qwen3_next, kimi_k2, "
                  "granitemoe, ernie4_5_moe, hunyuan_v1_moe, llama4_text, "
-                 "qwen3_5_moe_text"));
+                 "qwen3_5_moe_text, phimoe"));
   EXPECT_EQ(status_of(R"({"model_type": "olmoe"})"),
             absl::InvalidArgumentError(path + ": num_hidden_layers is missing"));
   EXPECT_EQ(status_of(Mixtral().config.dump()),

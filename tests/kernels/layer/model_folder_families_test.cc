@@ -251,6 +251,68 @@ TEST(ModelFolderTest, Llama4) {
               HasSubstr("text_config must be an object"));
 }
 
+Json Phimoe(const Json& more = Json::object()) {
+  Json config = Mixtral().config;
+  config["model_type"] = "phimoe";
+  config.update(more);
+  return config;
+}
+
+TEST(ModelFolderTest, Phimoe) {
+  Model model = Mixtral();
+  model.config = Phimoe();
+  const TestFolder files;
+  const auto folder = Open(model, files);
+  ASSERT_OK(folder.status());
+  EXPECT_EQ((*folder)->family(), ModelFamily::kPhimoe);
+  const auto config = (*folder)->LayerConfig(1);
+  ASSERT_OK(config.status());
+  EXPECT_EQ(config->topk, 2);
+  EXPECT_EQ(config->router, (RouterConfig{.scores = RouterScores::kSparsemixer, .jitter = 0.01F}));
+  const auto weights = (*folder)->Weights(1);
+  ASSERT_OK(weights.status());
+  const std::string block = "model.layers.1.block_sparse_moe.";
+  ExpectIs(weights->router, model, block + "gate.weight");
+  ExpectIs(weights->experts[2].gate, model, block + "experts.2.w1.weight");
+  ExpectIs(weights->experts[2].up, model, block + "experts.2.w3.weight");
+  ExpectIs(weights->experts[2].down, model, block + "experts.2.w2.weight");
+
+  model.AddMatrix(block + "router.weight", kExperts, kHidden);  // beside gate.weight
+  const TestFolder two;
+  const auto refused = Open(model, two);
+  ASSERT_OK(refused.status());
+  EXPECT_THAT(std::string((*refused)->Weights(1).status().message()), HasSubstr("gate.weight"));
+}
+
+TEST(ModelFolderTest, PhimoeAsItIsInMemory) {
+  Model model;
+  model.config = Phimoe({{"router_jitter_noise", 0.5}, {"input_jitter_noise", 0.25}});
+  const std::string block = "model.layers.1.mlp.";
+  model.AddMatrix(block + "router.weight", kExperts, kHidden);
+  model.Add(NamedTensor(block + "experts.gate_up_proj", "BF16",
+                        {kExperts, 2 * kIntermediate, kHidden}, 2));
+  model.Add(
+      NamedTensor(block + "experts.down_proj", "BF16", {kExperts, kHidden, kIntermediate}, 2));
+  const TestFolder files;
+  const auto folder = Open(model, files);
+  ASSERT_OK(folder.status());
+  EXPECT_EQ((*folder)->LayerConfig(1)->router.jitter, 0.5F);
+  const auto weights = (*folder)->Weights(1);
+  ASSERT_OK(weights.status());
+  ExpectIs(weights->router, model, block + "router.weight");
+}
+
+TEST(ModelFolderTest, PhimoeRefuses) {
+  EXPECT_EQ(Refusal(Phimoe()), "");
+  EXPECT_THAT(Refusal(Phimoe({{"num_experts_per_tok", 4}})),
+              HasSubstr("num_experts_per_tok 4 is not supported; it must be 2"));
+  EXPECT_THAT(Refusal(Phimoe({{"router_jitter_noise", -0.5}})),
+              HasSubstr("router_jitter_noise -0.5 is not supported; it must be at least 0"));
+  EXPECT_THAT(Refusal(Phimoe({{"router_jitter_noise", "wide"}})),
+              HasSubstr("router_jitter_noise must be a number"));
+  EXPECT_THAT(Refusal(Phimoe({{"hidden_act", "gelu"}})), HasSubstr("hidden_act"));
+}
+
 TEST(ModelFolderTest, Qwen35) {
   Model model = Qwen2();
   Json text = model.config;

@@ -172,7 +172,7 @@ TEST(ModelFolder, TheNamesOfFamiliesAndTypes) {
   EXPECT_EQ(EnumNames<ModelFamily>(),
             "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2, deepseek_v3, gpt_oss, glm4_moe, "
             "minimax_m2, qwen3_next, kimi_k2, granitemoe, ernie4_5_moe, hunyuan_v1_moe, "
-            "llama4_text, qwen3_5_moe_text");
+            "llama4_text, qwen3_5_moe_text, phimoe");
   EXPECT_EQ(EnumNames<TensorType>(), "fp32, bf16, fp16, fp8, mxfp4, e8m0, int4");
   EXPECT_EQ(BytesOf(TensorType::kFloat32), 4U);
   EXPECT_EQ(BytesOf(TensorType::kBFloat16), 2U);

@@ -1,4 +1,5 @@
-// Layers with MXFP4 weights, with biases and with parameters of SwiGLU, as gpt-oss has them.
+// Layers with MXFP4 weights, with biases and with parameters of SwiGLU, as gpt-oss has them, with
+// weights of the input, and with sparsemixer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,6 +106,30 @@ TEST_F(MoeLayerTest, WeightsOfTheInput) {
   config.max_tokens_per_rank = 4;
   config.path = LayerPath::kDecode;
   EXPECT_THAT(std::string(Validate(config, 2).message()), HasSubstr("weights of x"));
+}
+
+TEST_F(MoeLayerTest, Sparsemixer) {
+  MoeLayerConfig config = Config();
+  config.topk = 2;
+  config.router = {.scores = RouterScores::kSparsemixer, .jitter = 0.3F};
+  for (const LayerPath path : {LayerPath::kLaunches, LayerPath::kDecode}) {
+    config.path = path;
+    RunAndCheck({9, 0, 5}, config);
+  }
+  config.path = LayerPath::kAuto;
+  config.max_tokens_per_rank = 20;  // more than the router of few tokens takes
+  RunAndCheck({20, 3}, config);
+}
+
+TEST_F(MoeLayerTest, SparsemixerTakesNoRouterBias) {
+  MoeLayerConfig config = Config();
+  config.router = {.scores = RouterScores::kSparsemixer};
+  MakeLayer(1, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const RandomWeights biased(config, true, kSeed);
+  EXPECT_EQ(layer_->Load(biased.weights()),
+            absl::InvalidArgumentError(
+                "router_bias is given; with RouterConfig::scores sparsemixer there is none"));
 }
 
 TEST_F(MoeLayerTest, AutoTakesOneLaunchForFewTokensOfMxfp4OnOneGpu) {

@@ -165,8 +165,8 @@ struct Problem {
   std::string Text() const {
     return absl::StrCat("E ", num_experts, " K ", topk, " T ", tokens, " groups ", config.groups,
                         "/", config.top_groups, " ", EnumName(config.group_score), " ",
-                        EnumName(config.scores), config.normalize ? " normalised" : "",
-                        bias.empty() ? "" : " bias");
+                        EnumName(config.scores), " jitter ", config.jitter,
+                        config.normalize ? " normalised" : "", bias.empty() ? "" : " bias");
   }
 };
 
@@ -348,6 +348,12 @@ Problem RandomProblem(std::mt19937& random) {
   for (int i = 0; i < p.tokens * p.stride; ++i) p.logits.push_back(draw());
   if (below(2) == 0) {
     for (int e = 0; e < p.num_experts; ++e) p.bias.push_back(draw() / 4);
+  }
+  if (below(3) == 0) {
+    p.config.scores = RouterScores::kSparsemixer;
+    p.config.jitter = 0.05F * static_cast<float>(below(15));
+    p.config.groups = p.config.top_groups = 1;
+    p.bias.clear();
   }
   return p;
 }
@@ -548,6 +554,8 @@ TEST_F(RouterKernelTest, AllLogitsAlike) {
                  .bias = {}};
     ExpectReference(p);
     p.config.scores = RouterScores::kSigmoid;
+    ExpectReference(p);
+    p.config = {.scores = RouterScores::kSparsemixer, .jitter = 0.01F};
     ExpectReference(p);
   }
 }

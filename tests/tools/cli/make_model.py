@@ -25,7 +25,7 @@ from safetensors_file import (BLOCK, INDEX, OTHER_SCALES, SCALES, Tensor, packed
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
             "gpt_oss", "glm4_moe", "minimax_m2", "qwen3_next", "kimi_k2", "granitemoe",
-            "ernie4_5_moe", "hunyuan_v1_moe", "llama4_text", "qwen3_5_moe_text")
+            "ernie4_5_moe", "hunyuan_v1_moe", "llama4_text", "qwen3_5_moe_text", "phimoe")
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16",
          "fp8_tensor": "BF16", "fp8_rows": "BF16", "int4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
@@ -33,8 +33,8 @@ CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe
            "gpt_oss": "GptOss", "glm4_moe": "Glm4Moe", "minimax_m2": "MiniMaxM2",
            "qwen3_next": "Qwen3Next", "kimi_k2": "DeepseekV3", "granitemoe": "GraniteMoe",
            "ernie4_5_moe": "Ernie4_5_Moe", "hunyuan_v1_moe": "HunYuanMoEV1",
-           "llama4_text": "Llama4", "qwen3_5_moe_text": "Qwen3_5Moe"}
-NUMBERED = ("mixtral", "minimax_m2")  # w1, w2 and w3 in block_sparse_moe
+           "llama4_text": "Llama4", "qwen3_5_moe_text": "Qwen3_5Moe", "phimoe": "Phimoe"}
+NUMBERED = ("mixtral", "minimax_m2", "phimoe")  # w1, w2 and w3 in block_sparse_moe
 SHARED_GATE = ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
 EXPERTS_AS = ("each", "fused", "transposed")
 LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
@@ -91,6 +91,9 @@ def config_of(options):
         config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts}
         if family == "minimax_m2":
             config |= {"scoring_func": "sigmoid", "use_routing_bias": True}
+        if family == "phimoe":  # a wide jitter, so that several logits are near the chosen ones
+            config |= {"num_experts_per_tok": 2, "router_jitter_noise": 0.1,
+                       "input_jitter_noise": 0.01, "attention_bias": True, "lm_head_bias": True}
     elif family == "llama4_text":
         config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts,
                    "num_experts_per_tok": 1, "interleave_moe_layer_step": 1}
@@ -289,6 +292,8 @@ def add_layer(weights, layer):
         weights.alternating(f"{prefix}.experts")
         return
     router = "gate.wg" if family == "hunyuan_v1_moe" else "gate"
+    if family == "phimoe" and fused:  # as in memory
+        router = "router"
     weights.plain(f"{prefix}.{router}.weight",
                   weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
     if family == "ernie4_5_moe":

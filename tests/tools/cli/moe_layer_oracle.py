@@ -13,7 +13,8 @@ follows from the arithmetic:
   topk_idx  the choice that the family makes from the logits, in descending order, of equal ones the
             lower id first. Scores that differ by less than float32 can tell may be either way.
   weights   of the chosen ones, from the logits: about 16 units in the last place of float32, and
-            more where exp() has a large argument, since that is rounded, too.
+            more where exp() has a large argument, since that is rounded, too. Which logits
+            sparsemixer takes as near is decided as in float32, to the bit.
   y         Σ weight · expert(x) + shared(x), where both sums of products of an expert, h between
             them, each expert's output, each rank's sum, and y are rounded; with FP8 weights also x
             and h, each to 2^-4 of itself or 2^-17 of the largest of its 128.
@@ -64,6 +65,7 @@ class Router:
     normalize: bool = False
     epsilon: float = 0.0
     scaling: float = 1.0
+    jitter: float | None = None  # of sparsemixer; None: it is another
 
 
 def router_of(config):
@@ -74,6 +76,8 @@ def router_of(config):
         return Router(normalize=True)
     if family == "llama4_text":
         return Router(sigmoid=True)
+    if family == "phimoe":
+        return Router(jitter=config.get("router_jitter_noise", 0.01))
     if family == "minimax_m2":
         return Router(sigmoid=True, normalize=True)
     if family in ("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next"):
@@ -101,7 +105,7 @@ class Layer:
         self.router_config = router_of(config)
         self.files = Folder(folder)
         self.fused = f"model.layers.{layer}.mlp.experts.gate_up_proj" in self.files
-        self.numbered = self.family in ("mixtral", "minimax_m2")
+        self.numbered = self.family in ("mixtral", "minimax_m2", "phimoe")
         block = {"granitemoe": "block_sparse_moe", "llama4_text": "feed_forward"}.get(
             self.family, "block_sparse_moe" if self.numbered and not self.fused else "mlp")
         self.prefix = f"model.layers.{layer}.{block}."
@@ -231,13 +235,40 @@ class Layer:
 def scores_of(router, logits):
     """(scores in float64, what float32 may be off, relative to them)."""
     logits = logits.astype(np.float64)
+    if router.jitter is not None:
+        return logits, np.zeros_like(logits)
     if router.sigmoid:
         with np.errstate(over="ignore"):
             return 1 / (1 + np.exp(-logits)), (16 + 4 * np.abs(logits)) * SINGLE
     below = logits.max(axis=1, keepdims=True) - logits
     raised = np.exp(-below)
-    terms = 16 + logits.shape[1] / 32  # of a sum in some order, not one after the other
-    return raised / raised.sum(axis=1, keepdims=True), (terms + 4 * below) * SINGLE
+    return raised / raised.sum(axis=1, keepdims=True), softmax_noise(below)
+
+
+def softmax_noise(below):
+    """What float32 may be off, relative to it, where exp(-below) is divided by a sum of such."""
+    terms = 16 + below.shape[1] / 32  # of a sum in some order, not one after the other
+    return (terms + 4 * below) * SINGLE
+
+
+def sparsemixer(router, logits, ids):
+    """(weights [T][K], what float32 may be off, relative to them).
+
+    Of each choice the softmax over the logits near it, of experts that were not chosen before."""
+    single = logits.astype(np.float32)
+    tokens = np.arange(len(ids))
+    left = np.ones(logits.shape, bool)
+    weights, noise = np.zeros(ids.shape), np.zeros(ids.shape)
+    for k, expert in enumerate(ids.T):
+        chosen = single[tokens, expert][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = ((chosen - single) / np.maximum(np.abs(single), chosen)
+                   > np.float32(2 * router.jitter))
+        below = np.where(left & ~far, logits[tokens, expert][:, None] - logits, np.inf)
+        weights[:, k] = 1 / np.exp(-below).sum(axis=1)
+        noise[:, k] = softmax_noise(np.where(np.isinf(below), 0, below)).max(axis=1)
+        left[tokens, expert] = False
+    return weights, noise
 
 
 def best(keys, count):
@@ -262,7 +293,10 @@ def choose(router, keys, topk):
 
 
 def weights_of(router, scores, ids):
-    weights = np.take_along_axis(scores, ids, axis=1)
+    if router.jitter is None:
+        weights = np.take_along_axis(scores, ids, axis=1)
+    else:
+        weights, _ = sparsemixer(router, scores, ids)
     if router.normalize:
         weights = weights / (weights.sum(axis=1, keepdims=True) + router.epsilon)
     return weights * router.scaling
@@ -474,6 +508,8 @@ def check_choice(layer, dump, found):
     scores, off = scores_of(router, dump["logits"])
     keys = scores + layer.bias
     noise = off * scores + 2 * SINGLE * np.abs(keys) + 2.0 ** -126
+    if router.jitter is not None:  # the logits themselves
+        noise = np.zeros_like(keys)
     want = choose(router, keys, layer.topk)
     differ = np.nonzero((want != ids).any(axis=1))[0]
     wrong = [token for token in differ
@@ -489,7 +525,10 @@ def check_weights(layer, dump, found):
     router, ids = layer.router_config, dump["topk_idx"]
     scores, off = scores_of(router, dump["logits"])
     want = weights_of(router, scores, ids)
-    most = np.take_along_axis(off, ids, axis=1).max(axis=1, keepdims=True) * np.ones_like(want)
+    most = np.take_along_axis(off, ids, axis=1)
+    if router.jitter is not None:
+        _, most = sparsemixer(router, scores, ids)
+    most = most.max(axis=1, keepdims=True) * np.ones_like(want)
     return fraction(found, "topk_weights", dump["topk_weights"], want,
                     2 * most * want + 2.0 ** -126 * max(1.0, router.scaling))
 

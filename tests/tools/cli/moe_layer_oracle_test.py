@@ -103,12 +103,17 @@ class Imitation:
             router = dataclasses.replace(router, two_best=False)
         if self.plant == "no groups":
             router = dataclasses.replace(router, groups=1, top_groups=1)
+        if self.plant == "another jitter":
+            router = dataclasses.replace(router, jitter=2 * router.jitter)
         scores = oracle.scores_of(router, logits)[0].astype(np.float32)
         bias = layer.bias.astype(np.float32)
         keys = scores if self.plant == "no bias" else scores + bias
         ids = oracle.choose(router, keys, layer.topk)
         weighted = keys if self.plant == "weights with the bias" else scores
         weights = oracle.weights_of(router, weighted, ids).astype(np.float32)
+        if self.plant == "one softmax for all choices":
+            weights = np.concatenate([oracle.weights_of(router, weighted, ids[:, k:k + 1])
+                                      for k in range(layer.topk)], axis=1).astype(np.float32)
         return logits, ids.astype(np.int32), weights
 
     def sums(self, x, ids, weights):
@@ -276,6 +281,9 @@ class OracleTest(FolderTest):
         for plant, words in [("no shared expert", "y["), ("no shared gate", "y["),
                              ("another gate's logits", "shared_gate[0, 0]")]:
             self.assert_found(qwen, plant, words)
+        phimoe = self.model("--family=phimoe")
+        for plant in ("another jitter", "one softmax for all choices"):
+            self.assert_found(phimoe, plant, "topk_weights[")
 
     def test_planted_with_other_weights(self):
         for flags in [["--dtype=fp8"], ["--dtype=f16"], ["--dtype=f32"]]:
@@ -376,6 +384,15 @@ class RouterTest(unittest.TestCase):
         scaled = oracle.weights_of(oracle.Router(normalize=True, scaling=2.5), scores, ids)
         np.testing.assert_allclose(scaled, [[1.5625, 0.9375]])
 
+    def test_sparsemixer(self):
+        router = oracle.Router(jitter=0.125)  # logits a quarter below are near
+        logits = np.array([[4.0, 3.0, 2.9, 1.0], [-2.5, -2.0, -9.0, -2.75]])
+        self.assertEqual(oracle.choose(router, logits, 2).tolist(), [[0, 1], [1, 0]])
+        weights = oracle.weights_of(router, logits, np.array([[0, 1], [1, 0]]))
+        np.testing.assert_allclose(weights, [
+            [1 / (1 + np.exp(-1.0)), 1 / (1 + np.exp(-0.1))],
+            [1 / (1 + np.exp(-0.5)), 1 / (1 + np.exp(-0.25))]])
+
 
 class SafetensorsTest(FolderTest):
     def tensors(self):
@@ -458,6 +475,7 @@ class MakeModelTest(FolderTest):
         wanted = {
             "mixtral": ("block_sparse_moe.", ["w1", "w2", "w3"], []),
             "minimax_m2": ("block_sparse_moe.", ["w1", "w2", "w3"], ["e_score_correction_bias"]),
+            "phimoe": ("block_sparse_moe.", ["w1", "w2", "w3"], []),
             "qwen2_moe": ("mlp.", mlp, [f"shared_expert.{name}.weight" for name in mlp]
                           + ["shared_expert_gate.weight"]),
             "qwen3_moe": ("mlp.", mlp, []),
@@ -481,7 +499,7 @@ class MakeModelTest(FolderTest):
             self.assertEqual(config["model_type"], family)
 
     def test_names_of_experts_in_two_tensors(self):
-        for family in ("mixtral", "qwen3_moe"):
+        for family, router in [("mixtral", "gate"), ("qwen3_moe", "gate"), ("phimoe", "router")]:
             shapes = {"fused": [(2, 128, 96), (2, 96, 64)], "transposed": [(2, 96, 128),
                                                                            (2, 64, 96)]}
             for form, wanted in shapes.items():
@@ -490,8 +508,8 @@ class MakeModelTest(FolderTest):
                 places = files.Folder(options.folder).places
                 prefix = "model.layers.0.mlp."
                 found = {name.removeprefix(prefix): place[2] for name, place in places.items()
-                         if "experts" in name or "gate" in name}
-                self.assertEqual(found, {"gate.weight": (2, 96),
+                         if "experts" in name or name.endswith(router + ".weight")}
+                self.assertEqual(found, {router + ".weight": (2, 96),
                                          "experts.gate_up_proj": wanted[0],
                                          "experts.down_proj": wanted[1]})
 

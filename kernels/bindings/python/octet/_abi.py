@@ -75,6 +75,7 @@ OCTET_WEIGHTS_IN_COMBINE = 0
 OCTET_WEIGHTS_IN_FIRST_PRODUCT = 1
 OCTET_SOFTMAX = 0
 OCTET_SIGMOID = 1
+OCTET_SPARSEMIXER = 2
 OCTET_GROUP_MAXIMUM = 0
 OCTET_GROUP_SUM_OF_TWO_BEST = 1
 OCTET_PATH_AUTO = 0
@@ -436,6 +437,7 @@ class octet_layer_config(Sized):
         ("load_window", c_int32),
         ("weighs_input", c_int32),
         ("fp8_rows", c_int32),
+        ("router_jitter", c_float),
     ]
 
 

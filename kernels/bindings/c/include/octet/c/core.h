@@ -129,7 +129,7 @@ enum octet_fusion {
   OCTET_FUSION_EPILOGUE = 4
 };
 enum octet_weights_in { OCTET_WEIGHTS_IN_COMBINE = 0, OCTET_WEIGHTS_IN_FIRST_PRODUCT = 1 };
-enum octet_router_scores { OCTET_SOFTMAX = 0, OCTET_SIGMOID = 1 };
+enum octet_router_scores { OCTET_SOFTMAX = 0, OCTET_SIGMOID = 1, OCTET_SPARSEMIXER = 2 };
 enum octet_group_score { OCTET_GROUP_MAXIMUM = 0, OCTET_GROUP_SUM_OF_TWO_BEST = 1 };
 enum octet_layer_path { OCTET_PATH_AUTO = 0, OCTET_PATH_LAUNCHES = 1, OCTET_PATH_DECODE = 2 };
 enum octet_shared_experts {

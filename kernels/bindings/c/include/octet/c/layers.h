@@ -148,6 +148,7 @@ typedef struct octet_layer_config {
   int32_t load_window;
   int32_t weighs_input;  // a token's weight multiplies x, not what its expert makes of it; topk 1
   int32_t fp8_rows;      // not 0: with MXFP4 weights, rows are quantized to FP8
+  float router_jitter;   // of OCTET_SPARSEMIXER
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
