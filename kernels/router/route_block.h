@@ -1,11 +1,11 @@
 // How a block routes a token, whose experts its waves share: sooner than a wave (route_device.h), with
 // the same results to the bit.
 //
-//   scores   softmax over all of them, or sigmoid of each
+//   scores   softmax over all of them, sigmoid of each, or the logits
 //   groups   the two best of each group, then whether it is one of the best groups: by a wave
 //   choice   a wave ranks its experts, and has its K best as candidates; the rank of a candidate
 //            among all of them, if it is below K, is its place in the choice
-//   weights  the chosen scores
+//   weights  the chosen scores; with sparsemixer, their shares: a choice by a wave
 #ifndef OCTET_KERNELS_ROUTER_ROUTE_BLOCK_H_
 #define OCTET_KERNELS_ROUTER_ROUTE_BLOCK_H_
 
@@ -33,7 +33,7 @@ class BlockRouter {
   struct Shared {
     uint32_t largest[kWaves];  // orders of logits
     union {
-      float powers[kMostOrders];     // what a softmax adds up
+      float powers[kMostOrders];     // what a softmax adds up; with sparsemixer, the logits
       uint32_t groups[kMostOrders];  // orders, later
     };
     alignas(16) uint32_t orders[kMostOrders];
@@ -42,6 +42,7 @@ class BlockRouter {
     int32_t experts[kWaves * kMostTopk];                  // of candidates
     float scores[kWaves * kMostTopk];                     // of candidates
     float weights[kMostTopk];                             // chosen
+    int32_t chosen[kMostTopk];                            // experts
   };
 
   // Experts that follow each other belong to a wave.
@@ -73,6 +74,10 @@ class BlockRouter {
     __syncthreads();
     ChooseCandidates(token);
     __syncthreads();
+    if (p_.sparsemixer) {
+      WeighByShares();
+      __syncthreads();
+    }
     StoreWeights(token);
   }
 
@@ -87,6 +92,14 @@ class BlockRouter {
 
   __device__ __forceinline__ void Score(const float (&logits)[kPerLane],
                                         float (&scores)[kPerLane]) const {
+    if (p_.sparsemixer) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        scores[i] = logits[i];
+        if (Exists(i)) shared_.powers[Expert(i)] = logits[i];
+      }
+      return;
+    }
     const float largest = p_.sigmoid ? 0.0F : LargestLogit(logits);
     float powers[kPerLane];
 #pragma unroll
@@ -95,7 +108,7 @@ class BlockRouter {
       const float power = logit >= 0.0F ? -logit : logit;
       powers[i] = ExpOfNegative(p_.sigmoid ? power : logit - largest);
     }
-    const float sum = p_.sigmoid ? 0.0F : Sum(powers);
+    const float sum = p_.sigmoid ? 0.0F : SumOfPowers(powers);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const float dividend = p_.sigmoid && logits[i] >= 0.0F ? 1.0F : powers[i];
@@ -119,22 +132,47 @@ class BlockRouter {
     return OfOrder(order);
   }
 
-  // The sum over all experts, added up as kSoftmaxPartials says.
-  __device__ __forceinline__ float Sum(const float (&powers)[kPerLane]) const {
+  __device__ __forceinline__ float SumOfPowers(const float (&powers)[kPerLane]) const {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (Exists(i)) shared_.powers[Expert(i)] = powers[i];
     }
     __syncthreads();
+    return Sum([&](int e) { return shared_.powers[e]; });
+  }
+
+  // The weight of each choice by what is left without those before it.
+  __device__ __forceinline__ void WeighByShares() const {
+#pragma unroll 1
+    for (int k = device::Wave(); k < p_.topk; k += kWaves) {
+      const float chosen = shared_.weights[k];
+      const float sum = Sum([&](int e) {
+        const float logit = shared_.powers[e];
+        bool counts = IsNear(logit, chosen, p_.near_limit);
+#pragma unroll 1
+        for (int before = 0; before < k; ++before) {
+          counts = counts && shared_.chosen[before] != e;
+        }
+        return counts ? ExpOfNegative(logit - chosen) : 0.0F;
+      });
+      device::SyncWave();
+      if (device::Lane() == 0) shared_.weights[k] = 1.0F / sum;
+    }
+  }
+
+  // The sum of of_expert(e) over all experts, added up as kSoftmaxPartials says; in all lanes of a
+  // wave, which calls it as a whole.
+  template <typename OfExpert>
+  __device__ __forceinline__ float Sum(OfExpert of_expert) const {
     // A wave of 32 has two partial sums in each lane.
     float even = 0.0F;
     float odd = 0.0F;
     const bool both = device::kWaveSize < kSoftmaxPartials;
 #pragma unroll 2
     for (int e = device::Lane(); e < p_.num_experts; e += kSoftmaxPartials) {
-      even = even + shared_.powers[e];
+      even = even + of_expert(e);
       const int other = e + device::kWaveSize;
-      if (both && other < p_.num_experts) odd = odd + shared_.powers[other];
+      if (both && other < p_.num_experts) odd = odd + of_expert(other);
     }
     float sum = even + odd;
     for (int mask = device::kWaveSize / 2; mask > 0; mask /= 2) {
@@ -257,6 +295,7 @@ class BlockRouter {
       for (int mask = 1; mask < kShare; mask *= 2) rank += device::ShuffleXor(rank, mask);
       if (order == 0 || share != 0 || rank >= p_.topk) continue;
       p_.topk_idx[At(token, rank)] = shared_.experts[candidate];
+      shared_.chosen[rank] = shared_.experts[candidate];
       shared_.weights[rank] = shared_.scores[candidate];
     }
   }
