@@ -47,6 +47,24 @@ __global__ void BlockSum(uint32_t* sums, int rounds) {
   if (threadIdx.x == 0) sums[blockIdx.x] = total / Scratch<16>()[15];
 }
 
+// The first block waits for two words of each of the other's lanes, wave by wave.
+__global__ void PollTogether(uint32_t* words) {
+  uint32_t* const mine = words + 2 * threadIdx.x;
+  if (blockIdx.x != 0) {
+    device::StoreRelaxed<Scope::kDevice>(mine, 1U);
+    device::StoreRelaxed<Scope::kDevice>(mine + 1, 1U);
+    return;
+  }
+  bool missing = true;
+  while (device::Ballot(missing) != 0) {
+    const uint32_t first = device::LoadRelaxed<Scope::kDevice>(mine);
+    const uint32_t second = device::LoadRelaxed<Scope::kDevice>(mine + 1);
+    missing = first == 0 || second == 0;
+    device::Pause();
+  }
+  device::StoreRelaxed<Scope::kDevice>(mine, 2U);
+}
+
 __global__ void GridRounds(uint32_t* counter, uint32_t* errors, int rounds) {
   const uint32_t threads = gridDim.x * blockDim.x;
   for (uint32_t round = 0; round < static_cast<uint32_t>(rounds); ++round) {
@@ -103,6 +121,11 @@ hipError_t LaunchGridRounds(uint32_t* counter, uint32_t* errors, int rounds, Lau
   }
   return hipLaunchCooperativeKernel(GridRounds, Blocks(shape), Threads(shape), arguments,
                                     static_cast<unsigned>(shape.shared_bytes), stream);
+}
+
+hipError_t LaunchPollTogether(uint32_t* words, LaunchShape shape, hipStream_t stream) {
+  void* arguments[] = {&words};
+  return hipLaunchKernel(PollTogether, Blocks(shape), Threads(shape), arguments, 0, stream);
 }
 
 hipError_t LaunchReadFreshShared(uint32_t* values, LaunchShape shape, hipStream_t stream) {

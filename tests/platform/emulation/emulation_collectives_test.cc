@@ -83,6 +83,14 @@ TEST_F(EmulationCollectivesTest, MoreBlocksThanFitRunOneAfterAnother) {
   }
 }
 
+TEST_F(EmulationCollectivesTest, WavesThatPollWithBallotsGiveWay) {
+  constexpr int kThreads = 128;
+  auto* words = Allocate(2 * kThreads);
+  ASSERT_HIP_OK(LaunchPollTogether(words, {.blocks = 2, .threads = kThreads}, nullptr));
+  const auto read = Read(words, 2 * kThreads);
+  for (size_t i = 0; i < 2 * kThreads; ++i) EXPECT_EQ(read[i], i % 2 == 0 ? 2U : 1U) << i;
+}
+
 TEST_F(EmulationCollectivesTest, GridsMeet) {
   auto* words = Allocate(2);
   ASSERT_HIP_OK(LaunchGridRounds(words, words + 1, 20, {.blocks = 6, .threads = 96},

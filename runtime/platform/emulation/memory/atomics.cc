@@ -61,27 +61,27 @@ Worker* BeginAccess(Lane* lane, const void* address, int bytes, const Location& 
   return worker;
 }
 
-// Lets other lanes run; the lane continues in the next round.
-void GiveWay(Worker* worker, Lane* lane, const Location& where) {
+// Lets other waves run until what the lane waits for has come, as WakePolling() says.
+void WaitFor(Waiting what, Worker* worker, Lane* lane, const Location& where) {
   Wave* wave = lane->wave;
   lane->where = where;
-  lane->waiting = Waiting::kAnything;
+  lane->waiting = what;
+  lane->idle_steps = 0;
   wave->polling |= LaneBit(lane->lane);
   wave->runnable &= ~LaneBit(lane->lane);
   worker->Leave(lane);
   lane->waiting = Waiting::kNot;
 }
 
+// The lane continues in the next round.
+void GiveWay(Worker* worker, Lane* lane, const Location& where) {
+  WaitFor(Waiting::kAnything, worker, lane, where);
+}
+
 // Waits until the value at lane->poll_address differs from lane->poll_value, or it is time to read
 // the clock.
 void WaitForValue(Worker* worker, Lane* lane, const Location& where) {
-  Wave* wave = lane->wave;
-  lane->where = where;
-  lane->waiting = Waiting::kValue;
-  wave->polling |= LaneBit(lane->lane);
-  wave->runnable &= ~LaneBit(lane->lane);
-  worker->Leave(lane);
-  lane->waiting = Waiting::kNot;
+  WaitFor(Waiting::kValue, worker, lane, where);
 }
 
 // Reads the value as the lane may see it.
