@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kMostThreads)
   using Part = routing::LogitPart<element>;
   using Router = routing::BlockRouter<kWaves, kPerLane>;
   __shared__ union {
-    typename Part::Shared part;
-    typename Router::Shared router;
+    Part::Shared part;
+    Router::Shared router;
   } shared;
   const auto block = static_cast<int>(blockIdx.x);
   const int blocks_of_parts = Part::Blocks(p.logit_rows);
