@@ -47,14 +47,13 @@ __global__ void BlockSum(uint32_t* sums, int rounds) {
   if (threadIdx.x == 0) sums[blockIdx.x] = total / Scratch<16>()[15];
 }
 
-// The first block waits for two words of each of the other's lanes, wave by wave.
-__global__ void PollTogether(uint32_t* words) {
-  uint32_t* const mine = words + 2 * threadIdx.x;
-  if (blockIdx.x != 0) {
-    device::StoreRelaxed<Scope::kDevice>(mine, 1U);
-    device::StoreRelaxed<Scope::kDevice>(mine + 1, 1U);
+__global__ void PollTogether(uint32_t* polled, uint32_t* stored) {
+  if (blockIdx.x == gridDim.x - 1) {
+    device::StoreRelaxed<Scope::kDevice>(stored + 2 * threadIdx.x, 1U);
+    device::StoreRelaxed<Scope::kDevice>(stored + 2 * threadIdx.x + 1, 1U);
     return;
   }
+  const uint32_t* const mine = polled + 2 * threadIdx.x;
   bool missing = true;
   while (device::Ballot(missing) != 0) {
     const uint32_t first = device::LoadRelaxed<Scope::kDevice>(mine);
@@ -62,7 +61,6 @@ __global__ void PollTogether(uint32_t* words) {
     missing = first == 0 || second == 0;
     device::Pause();
   }
-  device::StoreRelaxed<Scope::kDevice>(mine, 2U);
 }
 
 __global__ void GridRounds(uint32_t* counter, uint32_t* errors, int rounds) {
@@ -123,8 +121,9 @@ hipError_t LaunchGridRounds(uint32_t* counter, uint32_t* errors, int rounds, Lau
                                     static_cast<unsigned>(shape.shared_bytes), stream);
 }
 
-hipError_t LaunchPollTogether(uint32_t* words, LaunchShape shape, hipStream_t stream) {
-  void* arguments[] = {&words};
+hipError_t LaunchPollTogether(uint32_t* polled, uint32_t* stored, LaunchShape shape,
+                              hipStream_t stream) {
+  void* arguments[] = {&polled, &stored};
   return hipLaunchKernel(PollTogether, Blocks(shape), Threads(shape), arguments, 0, stream);
 }
 

@@ -83,12 +83,30 @@ TEST_F(EmulationCollectivesTest, MoreBlocksThanFitRunOneAfterAnother) {
   }
 }
 
+// Also to blocks that do not run from the beginning.
 TEST_F(EmulationCollectivesTest, WavesThatPollWithBallotsGiveWay) {
   constexpr int kThreads = 128;
   auto* words = Allocate(2 * kThreads);
-  ASSERT_HIP_OK(LaunchPollTogether(words, {.blocks = 2, .threads = kThreads}, nullptr));
-  const auto read = Read(words, 2 * kThreads);
-  for (size_t i = 0; i < 2 * kThreads; ++i) EXPECT_EQ(read[i], i % 2 == 0 ? 2U : 1U) << i;
+  for (const int blocks : {2, 5}) {
+    SCOPED_TRACE(blocks);
+    ASSERT_HIP_OK(hipMemset(words, 0, 2 * kThreads * sizeof(uint32_t)));
+    ASSERT_HIP_OK(
+        LaunchPollTogether(words, words, {.blocks = blocks, .threads = kThreads}, nullptr));
+    EXPECT_THAT(Read(words, 2 * kThreads), Each(1U));
+  }
+}
+
+TEST_F(EmulationCollectivesTest, WavesThatPollWithBallotsForEverAreTold) {
+  emulation::Config config = initial_config();
+  config.stuck_timeout_ms = 300;
+  Reconfigure(config);
+  constexpr int kThreads = 64;
+  auto* words = Allocate(4 * kThreads);
+  ASSERT_HIP_OK(
+      LaunchPollTogether(words, words + 2 * kThreads, {.blocks = 2, .threads = kThreads}, nullptr));
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchTimeOut);
+  EXPECT_THAT(emulation::LastReport(),
+              AllOf(HasSubstr("Kernels are stuck"), HasSubstr("PollTogether")));
 }
 
 TEST_F(EmulationCollectivesTest, GridsMeet) {

@@ -37,9 +37,10 @@ hipError_t LaunchBlockSum(uint32_t* sums, int rounds, LaunchShape shape, hipStre
 hipError_t LaunchGridRounds(uint32_t* counter, uint32_t* errors, int rounds, LaunchShape shape,
                             bool cooperative, hipStream_t stream);
 
-// Of two blocks, one stores 1 to the words 2 t and 2 t + 1 of each thread t. The waves of the other
-// one poll both, with a ballot, until all lanes have them; then they store 2 to the words 2 t.
-hipError_t LaunchPollTogether(uint32_t* words, LaunchShape shape, hipStream_t stream);
+// The last block stores 1 to the words 2 t and 2 t + 1 of each of its threads t. The waves of the
+// others poll both words, with a ballot, until all lanes have them.
+hipError_t LaunchPollTogether(uint32_t* polled, uint32_t* stored, LaunchShape shape,
+                              hipStream_t stream);
 
 // Writes what a static shared array holds before anybody writes to it.
 hipError_t LaunchReadFreshShared(uint32_t* values, LaunchShape shape, hipStream_t stream);

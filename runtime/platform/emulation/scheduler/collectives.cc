@@ -54,7 +54,9 @@ void CompleteWave(Worker* worker, Wave* wave) {
   ++wave->generation;
   wave->runnable |= wave->arrived;
   wave->arrived = 0;
-  worker->NoteProgress();
+  // A wave that polls until a ballot says that all is there makes no progress by that. With a seed, a
+  // turn may end at any collective, so that a wave would seem to wait that computes.
+  if (worker->seeded()) worker->NoteProgress();
 }
 
 void CompleteBlock(Worker* worker, Block* block) {
