@@ -1,7 +1,7 @@
 #!/bin/bash
 # Searches for input that breaks what reads input: .npy files and recorded routing, --routing, the
-# command line of `octet run`, *.safetensors files, config.json and whole model folders. With
-# libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
+# command lines of `octet run` and `perf`, *.safetensors files, config.json, whole model folders and
+# placements. With libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
 #
 #   tools/fuzz.sh [SECONDS]     of processor time, shared by the targets; 60 unless said otherwise
 #
@@ -17,7 +17,7 @@ case ${1:-60} in
     exit 2
     ;;
 esac
-targets=(npy routing command_line safetensors model_config model_folder)
+targets=(npy routing command_line safetensors model_config model_folder placement)
 seconds=$((${1:-60} / ${#targets[@]}))
 [ "$seconds" -gt 0 ] || seconds=1
 

@@ -15,7 +15,8 @@ namespace octet::tutorial {
 // The rank that this block sends to, and receives from.
 __device__ inline int PeerOfBlock() { return static_cast<int>(blockIdx.x); }
 
-// One block: stores the row of call `epoch` for `peer` into its heap, and nothing that announces it.
+// One block: stores the row of call `epoch` for `peer` into its heap, and nothing that announces
+// it.
 __device__ inline void StoreRow(const Params& p, int peer, uint64_t epoch) {
   const int32_t* from = p.send.Mine(p.peers) + static_cast<int64_t>(peer) * kRow;
   int32_t* to = p.rows.On(p.peers, peer) + static_cast<int64_t>(p.peers.rank) * kRow;

@@ -1,6 +1,6 @@
 // Step 2, stores to peers: a rank writes into the others' heaps. Nothing on the GPUs says when the
-// rows are there, so that they are sent and taken by different kernels, with a barrier of the host's
-// threads between them. The end of a kernel makes its stores visible.
+// rows are there, so that they are sent and taken by different kernels, with a barrier of the
+// host's threads between them. The end of a kernel makes its stores visible.
 #include <hip/hip_runtime.h>
 
 #include "docs/tutorial/rows.h"

@@ -1,6 +1,6 @@
-// Step 5, deadlines: each wait has a name (a Site) and ends after NodeOptions::timeout with a record
-// that says who waited for what. A block whose wait has failed touches nothing that the wait guards,
-// and leaves; all other waits of the node end, too.
+// Step 5, deadlines: each wait has a name (a Site) and ends after NodeOptions::timeout with a
+// record that says who waited for what. A block whose wait has failed touches nothing that the wait
+// guards, and leaves; all other waits of the node end, too.
 //
 // The epoch lies in the GPU's memory, where BeginCall reads and advances it, so that a captured
 // graph can be replayed.

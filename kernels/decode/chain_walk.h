@@ -78,9 +78,9 @@ struct alignas(16) ChainPlace {
 // So many chains of a wave are found at once, by a lane each.
 inline constexpr int kListedChains = kWaves < 16 ? 8 : 16;
 
-// A block's part of the strips, and the chains of each of its waves. Blocks share gate and up by tiles
-// of 16 rows, so that none has more than one tile more than another: a block's first and last strip
-// may have fewer rows.
+// A block's part of the strips, and the chains of each of its waves. Blocks share gate and up by
+// tiles of 16 rows, so that none has more than one tile more than another: a block's first and last
+// strip may have fewer rows.
 template <typename W>
 struct BlockStrips {
   using Shape = Strips<W, kFewTokens>;

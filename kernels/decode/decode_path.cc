@@ -230,7 +230,7 @@ decode::DecodeParams DecodePath::ParamsOf(const Rank& rank, const Call& call) co
   params.num_tokens = call.num_tokens;
   params.tokens_of = call.tokens_of;
   params.router = static_cast<const char*>(call.weights.router);
-  params.logit_rows = config_.num_experts + (config_.shared_gate ? 1 : 0);
+  params.logit_rows = LogitRows(config_);
   params.route = RouteParamsOf(config_);
   params.logit_bias = call.weights.logit_bias;
   params.logits = mine.logits.data();

@@ -35,8 +35,8 @@ absl::Status CheckDecodes(const MoeLayerConfig& config, int num_ranks);
 // each other on each rank's stream.
 class DecodePath final : private NodeClient {
  public:
-  // Not during Node::Run. Loads the kernel on all ranks. Returns kUnimplemented with the rank and the
-  // bytes if blocks there cannot have the shared memory that this configuration needs; or OK.
+  // Not during Node::Run. Loads the kernel on all ranks. Returns kUnimplemented with the rank and
+  // the bytes if blocks there cannot have the shared memory that this configuration needs; or OK.
   static absl::Status CheckFits(Node& node, const MoeLayerConfig& config);
   // Likewise. `trace`: MoeLayerOptions::trace.
   static absl::StatusOr<std::unique_ptr<DecodePath>> Create(Node& node,

@@ -1,4 +1,5 @@
-// What lies between the products of a decode layer: silu(gate · x) ⊙ (up · x), from the waves' sums.
+// What lies between the products of a decode layer: silu(gate · x) ⊙ (up · x), from the waves'
+// sums.
 #ifndef OCTET_KERNELS_DECODE_GATED_H_
 #define OCTET_KERNELS_DECODE_GATED_H_
 
@@ -24,8 +25,8 @@ __device__ __forceinline__ float Gated(const SwiGlu& swiglu, float gate, float u
   return cut * Sigmoid(swiglu.alpha * cut) * swiglu.Up(up);
 }
 
-// Stores two columns of a row between the products. first: the first of `count` waves' sums of gate,
-// `stride` floats from one to the next; at most `most` of them, which are read at once.
+// Stores two columns of a row between the products. first: the first of `count` waves' sums of
+// gate, `stride` floats from one to the next; at most `most` of them, which are read at once.
 template <typename Weights, int most, int stride>
 __device__ __forceinline__ void StoreGated(const SwiGlu& swiglu, const float* first, int count,
                                            char* to) {

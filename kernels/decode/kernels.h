@@ -39,8 +39,8 @@ struct Matrices {
   const char* first = nullptr;   // [experts][2 · columns][H]: gate and up alternate by eight rows
   const char* second = nullptr;  // [experts][H][columns]
   // FP8, float: [experts][2 · ceil(columns / 128)][ceil(H / 128)], and
-  // [experts][ceil(H / 128)][ceil(columns / 128)]. MXFP4: 8-bit exponents, [experts][2 · columns] or
-  // [experts][H] rows of one for each 32 elements, padded to 16 bytes.
+  // [experts][ceil(H / 128)][ceil(columns / 128)]. MXFP4: 8-bit exponents, [experts][2 · columns]
+  // or [experts][H] rows of one for each 32 elements, padded to 16 bytes.
   const void* first_scales = nullptr;
   const void* second_scales = nullptr;
   const float* first_bias = nullptr;   // [experts][2 · columns], as the rows of first; or nullptr
@@ -107,7 +107,8 @@ int MostPairs(const DecodeVariant& variant, int num_local_experts, int topk);
 // Threads of a block, for waves of this size.
 int BlockThreads(int wave_size);
 
-// Loads the kernel on the current device; hipErrorInvalidValue if a block cannot have so much there.
+// Loads the kernel on the current device; hipErrorInvalidValue if a block cannot have so much
+// there.
 hipError_t LoadDecode(const DecodeVariant& variant, size_t shared_bytes);
 hipError_t LaunchDecode(const DecodeParams& params, const DecodeVariant& variant,
                         const LaunchShape& shape, hipStream_t stream);

@@ -62,8 +62,8 @@ class OneToken {
     }
   }
 
-  // All of both products of the block. between(): called by all threads when the block has stored its
-  // part between the products; whether all of it is there then.
+  // All of both products of the block. between(): called by all threads when the block has stored
+  // its part between the products; whether all of it is there then.
   template <typename Between>
   __device__ __forceinline__ void Run(Between between) {
     // Two pieces are on their way before the first one is multiplied, and behind the last piece of

@@ -120,8 +120,8 @@ class PieceTokens {
     }
   }
 
-  // Adds the products with the piece of weights at `data`, which its exponents follow, if it has any.
-  // of_rows: so many of its rows, a multiple of eight; sums of others are not to be used.
+  // Adds the products with the piece of weights at `data`, which its exponents follow, if it has
+  // any. of_rows: so many of its rows, a multiple of eight; sums of others are not to be used.
   template <int of_rows>
   __device__ __forceinline__ void Multiply(const char* data, float (&sums)[kTiles][4]) const {
     constexpr int kOfTiles = (of_rows + kMmaRows - 1) / kMmaRows;

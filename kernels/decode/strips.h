@@ -1,10 +1,10 @@
 // The order in which a block's waves read weights; ring.h loads them.
 //
 // A strip is 16 rows of a matrix that are multiplied together, or twice as many: eight of gate and
-// the eight of up that belong to them, or 16 of down. A block takes every gridDim.x-th strip of gate
-// and up, then every gridDim.x-th group of as many columns of the output, of which it takes the
-// strips of all of this rank's chosen experts. The waves of a block share a strip by pieces, some
-// columns of all its rows:
+// the eight of up that belong to them, or 16 of down. A block takes every gridDim.x-th strip of
+// gate and up, then every gridDim.x-th group of as many columns of the output, of which it takes
+// the strips of all of this rank's chosen experts. The waves of a block share a strip by pieces,
+// some columns of all its rows:
 //
 //   gate, up   piece i goes to wave i mod waves
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces

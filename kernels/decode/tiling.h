@@ -28,8 +28,8 @@ constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
 constexpr int PieceRowBytes(int tokens, int bits) {
   return tokens > kSomeTokens || bits < 8 ? 128 : 128 * bits / 8;
 }
-// Pieces that follow each other and go to the same wave: as many as have the columns of one piece of
-// fewer tokens, so that sums are added in the same order however many tokens there may be.
+// Pieces that follow each other and go to the same wave: as many as have the columns of one piece
+// of fewer tokens, so that sums are added in the same order however many tokens there may be.
 constexpr int PiecesOfTurn(int tokens, int bits) {
   return PieceRowBytes(kFewTokens, bits) / PieceRowBytes(tokens, bits);
 }
@@ -37,8 +37,8 @@ constexpr int PiecesOfTurn(int tokens, int bits) {
 constexpr int SlotBytes(int rows, int row_bytes, int bits) {
   return rows * (bits < 8 ? row_bytes + 16 : row_bytes);
 }
-// What a piece takes beside its products is more than they are with few tokens and small weights: so
-// it has rows for two of them, if there is room for two such pieces.
+// What a piece takes beside its products is more than they are with few tokens and small weights:
+// so it has rows for two of them, if there is room for two such pieces.
 constexpr int PieceRows(int tokens, int bits) {
   constexpr int kPlainBits = 16;
   const bool fits = Mma::kRing > 2 * SlotBytes(2 * kMmaRows, PieceRowBytes(tokens, bits), bits);

@@ -36,9 +36,10 @@ struct DispatchRequest {
   RowArrivals arrivals = {};
   // Also computes this product of the rows that are received. PrepareDispatchGemm comes first.
   const DispatchProduct* product = nullptr;
-  // A dispatch that a rank has too little room for (EpConfig::capacity_rows) is no failure: it moves
-  // nothing and delivers no rows, and must not be combined. RowsNeeded tells; until then the caller
-  // may enqueue what reads the delivery. All ranks say the same. Not while a graph is captured.
+  // A dispatch that a rank has too little room for (EpConfig::capacity_rows) is no failure: it
+  // moves nothing and delivers no rows, and must not be combined. RowsNeeded tells; until then the
+  // caller may enqueue what reads the delivery. All ranks say the same. Not while a graph is
+  // captured.
   bool may_lack_room = false;
 };
 
@@ -69,12 +70,13 @@ class EpCalls {
   virtual absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase);
 
   // Waits on the host until the counts of the rank's last dispatch, one with may_lack_room, are
-  // known, but not for its rows. Returns the rows that the rank with the most needs, the same on all
-  // ranks: more than EpConfig::max_rows if the dispatch has moved nothing. Default: kUnimplemented.
+  // known, but not for its rows. Returns the rows that the rank with the most needs, the same on
+  // all ranks: more than EpConfig::max_rows if the dispatch has moved nothing. Default:
+  // kUnimplemented.
   virtual absl::StatusOr<int> RowsNeeded(Rank& rank);
 
-  // Check all that Dispatch (kBoth), DispatchSend and Combine check, without enqueuing anything: for
-  // calls that enqueue something else ahead of them.
+  // Check all that Dispatch (kBoth), DispatchSend and Combine check, without enqueuing anything:
+  // for calls that enqueue something else ahead of them.
   virtual absl::Status CheckDispatch(const Rank& rank, const DispatchRequest& request,
                                      Phases phases) const = 0;
   virtual absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const = 0;

@@ -43,10 +43,10 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
 }
 
 // Weights that a tile must convert: an expert that has more rows than a tile takes two, which costs
-// nearly twice as much. Rows are as many for each expert, or random: then 10, 46 and 47 of a hundred
-// experts have more than 16, 32 or 64 where they have 12, 32 or 64 usually. Up to these numbers the
-// smaller tile loses less by random rows (at most 3, 10 and 7%) than the larger one by equal ones
-// (6, 22 and 36%): bench/PERFORMANCE.md.
+// nearly twice as much. Rows are as many for each expert, or random: then 10, 46 and 47 of a
+// hundred experts have more than 16, 32 or 64 where they have 12, 32 or 64 usually. Up to these
+// numbers the smaller tile loses less by random rows (at most 3, 10 and 7%) than the larger one by
+// equal ones (6, 22 and 36%): bench/PERFORMANCE.md.
 //
 // With FP8 rows the wide tile is as fast as few64.
 std::optional<GemmTiles> ChooseForConversion(const GroupedGemmConfig& config) {

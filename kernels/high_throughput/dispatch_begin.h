@@ -22,9 +22,9 @@ struct Call {
   uint64_t epoch;
 };
 
-// Makes the layout known, before any row is sent. Returns false if a peer's words did not arrive, or
-// a rank has too little room: then no rank sends any row.
-// `shared`: all shared memory of the block.
+// Makes the layout known, before any row is sent. Returns false if a peer's words did not arrive,
+// or a rank has too little room: then no rank sends any row. `shared`: all shared memory of the
+// block.
 template <typename Trace>
 __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* shared,
                                 const Trace& trace) {

@@ -343,8 +343,8 @@ __device__ inline void ComputeOffsets(const DispatchParams& p, const LayoutShare
   __syncthreads();
 }
 
-// After ComputeOffsets: returns whether all ranks have room for the rows that they will receive. All
-// blocks of all ranks know the same counts, so all of them come to the same result.
+// After ComputeOffsets: returns whether all ranks have room for the rows that they will receive.
+// All blocks of all ranks know the same counts, so all of them come to the same result.
 __device__ inline bool AllRanksHaveRoom(const DispatchParams& p, const LayoutShared& s) {
   const Layout& layout = p.common.layout;
   if (!layout.bounded) return true;

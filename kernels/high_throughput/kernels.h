@@ -85,8 +85,8 @@ struct DispatchParams : DispatchTensors {
   int32_t* before;             // [C][blocks] their sums over the previous blocks
   HostTotals* totals;          // or nullptr
   // Not null: a call that a rank has too little room for is no failure. It moves nothing and
-  // delivers nothing. This word, in pinned memory, becomes kRowsKnown and the rows that are needed on
-  // the rank with the most.
+  // delivers nothing. This word, in pinned memory, becomes kRowsKnown and the rows that are needed
+  // on the rank with the most.
   uint64_t* rows_needed;
   // Written by the receivers; some may be null.
   RowSource* sources;        // [max_rows], or of each token if each is received once

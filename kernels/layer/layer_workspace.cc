@@ -81,8 +81,8 @@ absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) 
 }
 
 // Returns for how many tokens of all ranks together a layer in one launch is the faster one, as
-// measured (bench/PERFORMANCE.md): for more, products whose tiles take the tokens of one expert read
-// as fast; sooner if there is an exchange, or FP8 or MXFP4 to be converted.
+// measured (bench/PERFORMANCE.md): for more, products whose tiles take the tokens of one expert
+// read as fast; sooner if there is an exchange, or FP8 or MXFP4 to be converted.
 int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
   constexpr int kMost = 8;
   constexpr int kOnOneGpu = 16;

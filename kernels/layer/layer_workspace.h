@@ -83,8 +83,8 @@ class LayerWorkspace final : public LayerPartObserver {
   absl::StatusOr<ExpertLoads> Loads() const {
     return decode_ != nullptr ? decode_->Loads() : experts_->ep().Loads();
   }
-  // On one node, with loads.count and a placement: the counters of all ranks are of logical experts.
-  // Not null then.
+  // On one node, with loads.count and a placement: the counters of all ranks are of logical
+  // experts. Not null then.
   LoadCounting* placed_counting() { return placed_counting_; }
   // Not null: layers are computed in one launch.
   const DecodePath* decode() const { return decode_.get(); }

@@ -485,8 +485,8 @@ __device__ PartEnd ReceivePart(const DispatchParams& p, bool alone, const Receiv
   };
   device::DescribeDelivery(&c.state->delivery, epoch, Describes(role), counted, describe);
   if (!counted) return PartEnd::kUncounted;
-  // Early, and by a block that others are still at work beside. If ranks may be left out, their rows
-  // are known at the end.
+  // Early, and by a block that others are still at work beside. If ranks may be left out, their
+  // rows are known at the end.
   if (!kWatched && Describes(role)) CountRows(c, s, epoch);
   // Different blocks take neighbouring tokens.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;

@@ -15,7 +15,8 @@
 namespace octet {
 namespace {
 
-// Most folders' names begin with the first, some with nothing; models that see images have the rest.
+// Most folders' names begin with the first, some with nothing; models that see images have the
+// rest.
 constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model.",
                                            "model.language_model."};
 

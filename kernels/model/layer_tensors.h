@@ -82,8 +82,8 @@ class LayerTensors {
   bool HasMatrix(absl::string_view name) const {
     return Has(name) || Has(absl::StrCat(name, kPacked));
   }
-  // Returns the format of such a matrix, with the blocks that its scales are for; one without scales
-  // if there is none, or none that HostTensor has.
+  // Returns the format of such a matrix, with the blocks that its scales are for; one without
+  // scales if there is none, or none that HostTensor has.
   WeightFormat Format(absl::string_view name) const;
   // Returns ModelTensors::WhyMissing().
   absl::Status WhyMissing(absl::string_view name) const;
@@ -103,8 +103,8 @@ class LayerTensors {
   absl::StatusOr<MlpWeights> Mlp(absl::string_view prefix, const MlpNames& names,
                                  const MlpSizes& sizes) const;
 
-  // Returns the networks of all experts from these two tensors. With scales, I must be a multiple of
-  // a block's rows, since gate and up would otherwise share scales.
+  // Returns the networks of all experts from these two tensors. With scales, I must be a multiple
+  // of a block's rows, since gate and up would otherwise share scales.
   absl::StatusOr<std::vector<MlpWeights>> RoutedExperts(int num_experts, const MlpSizes& sizes,
                                                         const FusedNames& names) const;
 

@@ -56,7 +56,8 @@ absl::StatusOr<ExpertLayers> ReadMinimax(const Reader& reader) {
   return layers;
 }
 
-// As Mixtral, but for the router. `transformers` chooses two experts whatever num_experts_per_tok is.
+// As Mixtral, but for the router. `transformers` chooses two experts whatever num_experts_per_tok
+// is.
 absl::StatusOr<ExpertLayers> ReadPhimoe(const Reader& reader) {
   constexpr float kJitter = 0.01F;
   OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadMixtral(reader));
@@ -104,7 +105,8 @@ absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared, bool no
   return layers;
 }
 
-// As Qwen3-Next, but that all layers have experts, and weights are normalised, whatever the file says.
+// As Qwen3-Next, but that all layers have experts, and weights are normalised, whatever the file
+// says.
 absl::StatusOr<ExpertLayers> ReadQwen35(const Reader& reader) {
   OCTET_ASSIGN_OR_RETURN(const ExpertLayers next,
                          ReadQwen(reader, /*shared=*/true, /*normalize=*/true));

@@ -37,8 +37,8 @@ struct RankInput {
   RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;
 };
 
-// The inputs of the calls beneath a placement (kernels/ep/physical.h); without a placement, views of
-// `inputs` as they are. What they point to must outlive this object.
+// The inputs of the calls beneath a placement (kernels/ep/physical.h); without a placement, views
+// of `inputs` as they are. What they point to must outlive this object.
 class PhysicalInputs {
  public:
   PhysicalInputs(const EpConfig& config, absl::Span<const RankInput> inputs);

@@ -1,8 +1,8 @@
 // Moves experts between the ranks of a node and switches to another placement (moves.hip): host
 // side.
 //
-// Placements have numbers: 0 is the one that the layer begins with, n the one of switch n. Each rank
-// counts by itself, since one may be ahead of the others on the host.
+// Placements have numbers: 0 is the one that the layer begins with, n the one of switch n. Each
+// rank counts by itself, since one may be ahead of the others on the host.
 #ifndef OCTET_KERNELS_PLACEMENT_EXPERT_MOVES_H_
 #define OCTET_KERNELS_PLACEMENT_EXPERT_MOVES_H_
 

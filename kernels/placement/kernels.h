@@ -1,5 +1,5 @@
-// A placement in GPU memory, and the kernel that turns logical experts into physical ones ahead of a
-// dispatch. Shared by host and device.
+// A placement in GPU memory, and the kernel that turns logical experts into physical ones ahead of
+// a dispatch. Shared by host and device.
 #ifndef OCTET_KERNELS_PLACEMENT_KERNELS_H_
 #define OCTET_KERNELS_PLACEMENT_KERNELS_H_
 

@@ -72,8 +72,8 @@ absl::StatusOr<Placement> FitInto(const Placement& current, const Placement& wan
 
 namespace {
 
-// Which ranks have which experts, while a sequence of moves is planned. A step's arrivals need slots
-// that are free before it, and what leaves in it makes room for the next one.
+// Which ranks have which experts, while a sequence of moves is planned. A step's arrivals need
+// slots that are free before it, and what leaves in it makes room for the next one.
 class Moves {
  public:
   Moves(const Placement& current, const Placement& wanted)

@@ -57,8 +57,8 @@ class PlacementTables final : private NodeClient {
     std::vector<int32_t> locals;
   };
   Contents ContentsFor(const Rank& rank, const Placement& placement) const;
-  // Where they lie, for a kernel that replaces them in stream order: there is room for any placement
-  // of as many experts and slots.
+  // Where they lie, for a kernel that replaces them in stream order: there is room for any
+  // placement of as many experts and slots.
   placement::ReplicaRange* ranges(const Rank& rank) const { return StateOf(rank).ranges.data(); }
   int32_t* replicas(const Rank& rank) const { return StateOf(rank).replicas.data(); }
   // [E] The rank's slot of each expert, or -1.

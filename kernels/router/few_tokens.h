@@ -4,6 +4,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,15 +19,16 @@ inline constexpr int kFewRoutedTokens = 16;
 inline constexpr int kLogitParts = 8;
 
 struct FewTokensParams {
-  const void* x;            // [route.num_tokens][hidden]
-  const void* router;       // [logit_rows][hidden], of the same type
+  const void* x;            // [route.num_tokens][hidden], at a multiple of 16 bytes
+  const void* router;       // [logit_rows][hidden], of the same type, likewise
   int hidden;               // a multiple of 8
   int logit_rows;           // at least route.num_experts
   const float* logit_bias;  // [logit_rows] that is added to logits, or nullptr
-  RouteParams route;        // its logits are written by the kernel
-  float* logits;            // the same memory as route.logits
+  // At most kFewRoutedTokens tokens; stride is at least logit_rows. The kernel writes its logits.
+  RouteParams route;
+  float* logits;  // the same memory as route.logits
   // [kLogitParts][kFewRoutedTokens][LogitPartStride], all kNoLogitPart before each launch and after
-  // it; launches at a time have their own.
+  // it; concurrent launches need their own.
   uint32_t* parts;
   bool fp16;  // the type; otherwise bfloat16
 };
@@ -34,6 +36,11 @@ struct FewTokensParams {
 // The word of a part that has not come, a NaN that no part is, and each of its bytes.
 inline constexpr uint32_t kNoLogitPart = 0xffffffffU;
 inline constexpr int kNoLogitPartByte = 0xff;
+// The word of a part, whatever NaN it is.
+__host__ __device__ constexpr uint32_t LogitPartWord(float part) {
+  constexpr uint32_t kNan = 0x7fc00000U;
+  return part == part ? std::bit_cast<uint32_t>(part) : kNan;  // NOLINT(misc-redundant-expression)
+}
 // Words of a token's logits in a part: stores of a block do not share sectors with others.
 constexpr int LogitPartStride(int logit_rows) {
   constexpr int kWordsOfStore = 16;

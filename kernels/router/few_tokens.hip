@@ -7,9 +7,10 @@
 //
 //   parts [8][tokens][rows] ◄── blocks of parts   ──► blocks of choices ──► topk_idx, topk_weights
 //
-// A part is its own flag: it takes the place of a NaN that no part is, which the block that has read
-// it puts back. The blocks that wait are the last ones, and those that they wait for wait for
-// nothing, so the launch need not be cooperative.
+// A part is its own flag: it takes the place of a NaN that no part is, which the block that has
+// read it puts back. The blocks that wait are the last ones, at most kFewRoutedTokens, and GPUs
+// start blocks in the order of their numbers; those that they wait for wait for nothing, so the
+// launch need not be cooperative, and the waits have no deadline.
 #include <hip/hip_runtime.h>
 
 #include <bit>
@@ -38,19 +39,14 @@ __device__ __forceinline__ uint32_t* PartOf(const FewTokensParams& p, int part, 
   return p.parts + (part * kFewRoutedTokens + token) * LogitPartStride(p.logit_rows);
 }
 
-// The word of a part. No part is kNoLogitPart, whatever NaNs there are.
-__device__ __forceinline__ uint32_t WordOf(float part) {
-  constexpr uint32_t kNan = 0x7fc00000U;
-  return part == part ? std::bit_cast<uint32_t>(part) : kNan;  // NOLINT(misc-redundant-expression)
-}
-
 // The logits of a token, as waves get them from their parts.
 class LogitsOfToken {
  public:
   __device__ __forceinline__ LogitsOfToken(const FewTokensParams& p, int token)
       : p_(p), token_(token) {}
 
-  // Waits for the logits of the rows row_of(i), of those that there are. All lanes of a wave call it.
+  // Waits for the logits of the rows row_of(i), of those that there are. All lanes of a wave call
+  // it.
   template <int kCount, typename RowOf>
   __device__ __forceinline__ void Wait(RowOf row_of, float (&logits)[kCount]) const {
     constexpr int kMostTogether = 8;
@@ -151,7 +147,7 @@ __global__ void __launch_bounds__(kMostThreads)
     Choose<Router, kPerLane>(p, Router(p.route, of_group, shared.router), block - blocks_of_parts);
   } else {
     Part(p, block, shared.part).Compute([&](int part, int token, int row, float sum) {
-      device::StoreRelaxed<Scope::kDevice>(PartOf(p, part, token) + row, WordOf(sum));
+      device::StoreRelaxed<Scope::kDevice>(PartOf(p, part, token) + row, LogitPartWord(sum));
     });
   }
 }

@@ -15,7 +15,7 @@ namespace octet::routing {
 
 template <device::GemmElement element>
 class LogitPart {
-  static constexpr int kStride = 20;  // floats, with which no two lanes of a wave share a bank
+  static constexpr int kStride = 20;  // floats, with which no two lanes of 32 share a bank
 
  public:
   using Mma = device::RowMma<element>;

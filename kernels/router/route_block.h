@@ -1,5 +1,5 @@
-// How a block routes a token, whose experts its waves share: sooner than a wave (route_device.h), with
-// the same results to the bit.
+// How a block routes a token, whose experts its waves share: sooner than a wave (route_device.h),
+// with the same results to the bit.
 //
 //   scores   softmax over all of them, sigmoid of each, or the logits
 //   groups   the two best of each group, then whether it is one of the best groups: by a wave
@@ -20,8 +20,8 @@
 
 namespace octet::routing {
 
-// Of a block of kWaves waves, in which a lane has at most kPerLane experts. All threads of the block
-// call all functions.
+// Of a block of kWaves waves, in which a lane has at most kPerLane experts. All threads of the
+// block call all functions.
 template <int kWaves, int kPerLane>
 class BlockRouter {
   static constexpr int kMostTopk = 32;
@@ -50,7 +50,8 @@ class BlockRouter {
     return device::Wave() * kPerLane * device::kWaveSize + PlaceInWave(i);
   }
 
-  // Reads what does not depend on the token. `of_group`: experts of a group.
+  // Reads what does not depend on the token, and begins without candidates. `of_group`: experts of
+  // a group.
   __device__ __forceinline__ BlockRouter(const RouteParams& p, int of_group, Shared& shared)
       : p_(p), of_group_(of_group), shared_(shared) {
 #pragma unroll
@@ -84,6 +85,7 @@ class BlockRouter {
  private:
   using Vec16 = device::Vec16;
   static constexpr int kVecOrders = 4;
+  static_assert(kWaves % kVecOrders == 0);  // so that all candidates are in whole vectors
 
   static __device__ __forceinline__ int PlaceInWave(int i) {
     return i * device::kWaveSize + device::Lane();
@@ -237,7 +239,7 @@ class BlockRouter {
   // Orders as the choice does: the lower place is above others of the same order.
   static __device__ __forceinline__ uint64_t Key(uint32_t order, int place) {
     constexpr int kOrderShift = 32;
-    constexpr int kAbovePlaces = 1 << 20;  // places may be below 0
+    constexpr int kAbovePlaces = 1 << 20;
     return static_cast<uint64_t>(order) << kOrderShift |
            static_cast<uint32_t>(kAbovePlaces - place);
   }

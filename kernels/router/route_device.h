@@ -103,8 +103,8 @@ class TokenScores {
     return score;
   }
 
-  // The weight of the choice of `lane`'s expert `element`, whose logit is `chosen`. `orders`: without
-  // that expert and those chosen before.
+  // The weight of the choice of `lane`'s expert `element`, whose logit is `chosen`. `orders`:
+  // without that expert and those chosen before.
   __device__ __forceinline__ float SparsemixerWeight(const uint32_t (&orders)[kPerLane], int lane,
                                                      int element, float chosen) const;
 

@@ -7,7 +7,8 @@
 
 namespace octet {
 
-// The logits of a token: one for each expert, then that of the shared experts' gate if there is one.
+// The logits of a token: one for each expert, then that of the shared experts' gate if there is
+// one.
 int LogitRows(const MoeLayerConfig& config);
 // Floats of a row of logits: those that there are, rounded up to what a product can have.
 int LogitStride(const MoeLayerConfig& config);

@@ -20,7 +20,7 @@ struct RouterInput {
   absl::Span<const float> bias = {};
 };
 
-// Chooses as the kernel does (kernels/router/route.h), to the bit: [K] experts and weights.
+// Chooses as the kernels do (route.h, few_tokens.h), to the bit: [K] experts and weights.
 void ReferenceRoute(const RouterInput& input, absl::Span<int32_t> topk_idx,
                     absl::Span<float> topk_weights);
 

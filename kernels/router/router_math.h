@@ -52,7 +52,8 @@ __host__ __device__ inline float Sigmoid(float x) {
 inline constexpr int kSoftmaxPartials = 64;
 
 // Whether a logit that is not above `chosen` counts for the weight of that choice
-// (RouterScores::kSparsemixer). The quotient of two zeros, two infinities or NaN is within any limit.
+// (RouterScores::kSparsemixer). The quotient of two zeros, two infinities or NaN is within any
+// limit.
 __host__ __device__ inline bool IsNear(float logit, float chosen, float limit) {
   const float size = fabsf(logit);
   return !((chosen - logit) / (size > chosen ? size : chosen) > limit);

@@ -1,6 +1,6 @@
-// Logits of a few tokens: a row of the router's weights by a block, whose threads share the columns.
-// Sums are added in an order that follows from H and the number of threads alone, so that a token's
-// logits do not depend on the others.
+// Logits of a few tokens: a row of the router's weights by a block, whose threads share the
+// columns. Sums are added in an order that follows from H and the number of threads alone, so that
+// a token's logits do not depend on the others.
 #ifndef OCTET_KERNELS_ROUTER_TOKEN_LOGITS_H_
 #define OCTET_KERNELS_ROUTER_TOKEN_LOGITS_H_
 

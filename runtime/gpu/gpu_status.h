@@ -11,10 +11,11 @@
 namespace octet {
 
 // Returns OK for hipSuccess. Otherwise returns "<call>: <hipErrorName>: <hipErrorString> (device
-// d)", without the arguments of a call that is not HIP's own, where d is the calling thread's current device; if out of memory, also how much of its
-// memory is free. Clears the thread's last HIP error, so that no later, unrelated call returns it.
-// Details that the platform knows (emulation: which lane of which kernel did what, or who waits for
-// what) follow on lines of their own.
+// d)", without the arguments of a call that is not HIP's own, where d is the calling thread's
+// current device; if out of memory, also how much of its memory is free. Clears the thread's last
+// HIP error, so that no later, unrelated call returns it. Details that the platform knows
+// (emulation: which lane of which kernel did what, or who waits for what) follow on lines of their
+// own.
 //   no GPU or no driver        kUnavailable
 //   out of memory              kResourceExhausted
 //   bad value, grid too large  kInvalidArgument

@@ -18,8 +18,9 @@ struct BoxShape {
 
 inline constexpr int kBoxChunkBytes = 16;
 
-// Returns the offset of 16 bytes of a row in a box of 128 bytes a row, which begins at a multiple of
-// kBoxAlignment bytes. Rows that differ by four have the first and the last four chunks in other banks.
+// Returns the offset of 16 bytes of a row in a box of 128 bytes a row, which begins at a multiple
+// of kBoxAlignment bytes. Rows that differ by four have the first and the last four chunks in other
+// banks.
 constexpr int BoxOffset(int row, int chunk) {
   constexpr int kChunks = 8;  // of a row
   return (row * kChunks + (chunk ^ row % kChunks)) * kBoxChunkBytes;

@@ -188,6 +188,9 @@ RULES = [
         (append("cmake/OctetTargets.cmake", "set(x) \n"), "blanks at the end"),
         (append("tools/test.sh", "\n"), "one line break"),
     ]),
+    (style.columns, [
+        (append("kernels/direct/combine.hip", "// " + "é" * 98 + "\n"), "101 columns"),
+    ]),
     (style.no_typedefs, [
         (append("kernels/direct/combine.hip", "typedef int Number;\n"), "typedef int Number"),
         (append("runtime/gpu/launch.h", "  typedef  int* Pointer;\n"), "runtime/gpu/launch.h"),

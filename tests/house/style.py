@@ -58,6 +58,15 @@ def whitespace(tree):
     return found
 
 
+COLUMNS = 100
+
+
+def columns(tree):
+    """C++ has at most 100 columns: clang-format leaves comments as they are."""
+    return [f"{path}:{line}: {len(text)} columns" for path in code(tree)
+            for line, text in numbered(tree[path]) if len(text) > COLUMNS]
+
+
 def no_typedefs(tree):
     """Types are named by `using`. (The check that clang-tidy has takes half of all its checks' time.)"""
     return [f"{path}:{line}: {text.strip()}"

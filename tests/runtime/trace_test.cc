@@ -55,7 +55,8 @@ TEST(TraceJson, HasWhatPerfettoReads) {
   EXPECT_EQ(complete[0], Json::parse(R"({"ph": "X", "name": "receive", "pid": 0, "tid": 3,
                                          "ts": 0.0, "dur": 2.5, "args": {"detail": 17}})"));
   EXPECT_EQ(complete[1], Json::parse(R"({"ph": "X", "name": "tag 5", "pid": 2, "tid": 0,
-                                         "ts": 1.001, "dur": 0.0, "args": {"detail": 4000000000}})"));
+                                         "ts": 1.001, "dur": 0.0,
+                                         "args": {"detail": 4000000000}})"));
 
   std::map<std::pair<int, int>, std::string> threads;
   std::map<int, std::string> processes;

@@ -94,7 +94,8 @@ void AddKernelFlags(CommandLine& line, LayerFlags& flags) {
       "fp8, mxfp4, bf16 or fp16: the type of the experts' weights, which are converted to it:\n"
       "fp8, mxfp4 or that of the rows; empty: the folder's, otherwise that of the rows");
   line.Add("fp8_rows", config.fp8_rows,
-           "with --weights=mxfp4: rows are quantized to FP8 before the experts' products");
+           "with MXFP4 weights, in several launches: rows are quantized to FP8 before the\n"
+           "experts' products; --path=decode multiplies rows of --dtype");
   line.Add("strategy", config.strategy,
            absl::StrCat(EnumNames<Strategy>(),
                         ": how tokens are sent; auto: the fastest for\nsuch calls"));

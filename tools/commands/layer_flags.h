@@ -42,9 +42,9 @@ struct LayerFlags {
 
 void AddLayerFlags(CommandLine& line, LayerFlags& flags);
 
-// Completes layer_run, whose path is the first one, and the ranks. `num_gpus`: the ranks if --ranks does not say how many;
-// `emulated`: shapes that are not given are small instead of those of the family's model. Returns
-// kInvalidArgument with one sentence.
+// Completes layer_run, whose path is the first one, and the ranks. `num_gpus`: the ranks if --ranks
+// does not say how many; `emulated`: shapes that are not given are small instead of those of the
+// family's model. Returns kInvalidArgument with one sentence.
 absl::Status ResolveLayer(const CommandLine& line, int num_gpus, bool emulated, LayerFlags& flags);
 
 // Takes from `asked` what the flags decide of any layer.

@@ -79,6 +79,7 @@ std::string RouterText(const MoeLayerConfig& config) {
   if (config.router.groups > 1) {
     absl::StrAppend(&text, ",", config.router.top_groups, "/", config.router.groups);
   }
+  if (config.router.jitter != 0) absl::StrAppend(&text, ",", config.router.jitter);
   if (config.logit_bias) absl::StrAppend(&text, ",bias");
   return text;
 }

@@ -19,7 +19,7 @@ inline constexpr SmallSizes kSmallSizes;
 
 // Return the members of the configuration that a model decides, but for the router.
 
-// Mixtral 8x7B, Qwen2-57B-A14B, Qwen3-30B-A3B, OLMoE-1B-7B, DeepSeek-V2 and DeepSeek-V3.
+// The layer of the family's well-known model, which the .cc names beside each shape.
 MoeLayerConfig ModelShape(ModelFamily family);
 // The same with kSmallSizes.
 MoeLayerConfig SmallShape(ModelFamily family);

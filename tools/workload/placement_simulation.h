@@ -3,8 +3,8 @@
 //
 //   step = call_us + links + products
 //   links: dispatch and combine, each the longer of two times: of the rank that sends or receives
-//     most, the bytes of its rows, each token once per rank and none to itself, at link_gbps; and of
-//     the rank whose experts have most rows, the bytes of these, its own tokens' included, at
+//     most, the bytes of its rows, each token once per rank and none to itself, at link_gbps; and
+//     of the rank whose experts have most rows, the bytes of these, its own tokens' included, at
 //     rows_tbps
 //   products: of the slowest rank, the sum over its experts of the longer of two times: that of the
 //     multiplications at tflops, and that of reading the weights at weights_tbps

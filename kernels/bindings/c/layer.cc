@@ -118,6 +118,14 @@ octet_layer_config ConfigOf(const MoeLayerConfig& config) {
           .router_jitter = config.router.jitter};
 }
 
+// Returns kInvalidArgument unless the caller's struct, which may be older, holds what it was given.
+absl::Status HoldsAll(absl::string_view name, uint64_t size, bool equal) {
+  if (equal) return absl::OkStatus();
+  return Refused(absl::StrCat(name, "->size is ", size, ", so it is a struct of an older version, ",
+                              "which lacks a member that this layer needs: compile the program ",
+                              "with the headers of Octet ", octet_version()));
+}
+
 absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {
   OCTET_ASSIGN_OR_RETURN(const octet_layer_options read, ReadOptional("options", given));
   MoeLayerOptions options;
@@ -398,7 +406,9 @@ int32_t octet_model_layer_config(const octet_model* model, int32_t layer,
     OCTET_RETURN_IF_ERROR(CheckOut("config", config));
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig of, model->folder->LayerConfig(layer));
     Write(octet::c::ConfigOf(of), config);
-    return absl::OkStatus();
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig held,
+                           octet::c::LayerConfigOf(config, /*num_ranks=*/1));
+    return octet::c::HoldsAll("config", config->size, held == of);
   });
 }
 
@@ -411,6 +421,8 @@ int32_t octet_model_tensor(const octet_model* model, int32_t layer, int32_t whic
     OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerWeights weights, model->folder->Weights(layer));
     OCTET_ASSIGN_OR_RETURN(const octet::HostTensor found, octet::c::Find(weights, which, expert));
     Write(octet::c::TensorOf(found), tensor);
-    return absl::OkStatus();
+    octet::HostTensor held;
+    OCTET_RETURN_IF_ERROR(octet::c::ReadTensor("tensor", tensor, &held));
+    return octet::c::HoldsAll("tensor", tensor->size, held == found);
   });
 }

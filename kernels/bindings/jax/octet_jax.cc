@@ -2,8 +2,8 @@
 // programs. A handler runs on XLA's thread of a device, and enqueues on XLA's stream.
 //
 // The library is linked to neither XLA nor Octet: XLA's headers come from the jaxlib that is
-// installed (jax.ffi.include_dir()), and Octet's functions from the liboctet that the Python package
-// has loaded.
+// installed (jax.ffi.include_dir()), and Octet's functions from the liboctet that the Python
+// package has loaded.
 #include <dlfcn.h>
 #include <xla/ffi/api/ffi.h>
 

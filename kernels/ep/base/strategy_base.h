@@ -185,7 +185,8 @@ class StrategyBase : public EpCalls, protected NodeClient {
   std::vector<CallSequence> sequences_;  // by rank
 };
 
-// StrategyInfo::make, heap_size and list_memory, of a host class and of the function that makes its layout.
+// StrategyInfo::make, heap_size and list_memory, of a host class and of the function that makes its
+// layout.
 template <typename T>
 std::unique_ptr<StrategyBase> MakeOne(Node& node, const EpPlan& plan,
                                       const ExpertParallelOptions& options) {

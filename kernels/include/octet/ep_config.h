@@ -232,10 +232,10 @@ struct EpConfig {
   Placement placement = {};
 
   // The most rows, padding included, that a rank has memory for in a dispatch; 0: as many as it can
-  // receive at all, R·M·min(K, L), of which even routing fills the max(K, L) / (R·L)-th part or less.
-  // A dispatch that would bring more to any rank fails on all of them with kInvalidArgument, which
-  // names the rank, its rows and this number; no row has moved by then, and after the Run that
-  // returns the error calls and graphs work as before. high_throughput on one node only, which
+  // receive at all, R·M·min(K, L), of which even routing fills the max(K, L) / (R·L)-th part or
+  // less. A dispatch that would bring more to any rank fails on all of them with kInvalidArgument,
+  // which names the rank, its rows and this number; no row has moved by then, and after the Run
+  // that returns the error calls and graphs work as before. high_throughput on one node only, which
   // exchanges all counts before the first row; kPackedExperts with kFill only.
   int capacity_rows = 0;
   LoadOptions loads = {};  // within a node

@@ -52,10 +52,9 @@ struct EpStatistics {
 // The rows that have come to each expert, from all ranks. With a placement, those of its replicas
 // together.
 struct ExpertLoads {
-  std::vector<int64_t> rows;  // [E] since Create or ResetStatistics
-  std::vector<int64_t>
-      window;  // [E] of the last LoadOptions::window dispatches; of the last one if
-               // that is 0. A failure of the node and Unmask empty it
+  std::vector<int64_t> rows;    // [E] since Create or ResetStatistics
+  std::vector<int64_t> window;  // [E] of the last LoadOptions::window dispatches; of the last one
+                                // if that is 0. A failure of the node and Unmask empty it
 };
 
 // Arguments of a dispatch that only high_throughput has. Name that strategy to use them:
@@ -316,12 +315,12 @@ class ExpertParallel final {
   // ---- Any thread.
 
   // Returns the counters of all ranks' experts as they are: at any time, also while calls run, none
-  // of which waits for it. They lie in the memory of the GPUs; a small kernel on a stream of its own
-  // reads them on each GPU, and Loads waits for it, which may have to wait until the calls there
-  // leave room for a block. A number is always one that the counter has had; while a dispatch runs,
-  // it may be counted for some experts and not yet for others, and behind Rank::Synchronize or
-  // Node::Run all are those of whole dispatches. Replays of graphs are counted. kFailedPrecondition
-  // without LoadOptions::count.
+  // of which waits for it. They lie in the memory of the GPUs; a small kernel on a stream of its
+  // own reads them on each GPU, and Loads waits for it, which may have to wait until the calls
+  // there leave room for a block. A number is always one that the counter has had; while a dispatch
+  // runs, it may be counted for some experts and not yet for others, and behind Rank::Synchronize
+  // or Node::Run all are those of whole dispatches. Replays of graphs are counted.
+  // kFailedPrecondition without LoadOptions::count.
   absl::StatusOr<ExpertLoads> Loads() const;
 
   // Returns what `rank` sends in a dispatch of this routing ([T][K], host memory).

@@ -31,9 +31,9 @@ class TraceCollector;  // octet/trace.h
 enum class GemmActivation {
   kNone,
   // out[c] = silu(gate) · up, where silu(x) = x / (1 + exp(-x)), or what GroupedGemmConfig::swiglu
-  // makes of it. The N columns of b hold gate and
-  // up in turn, eight at a time: column c of the output comes from gate = column 16·(c/8) + c%8 of
-  // b and from up = that column + 8. The output has N/2 columns.
+  // makes of it. The N columns of b hold gate and up in turn, eight at a time: column c of the
+  // output comes from gate = column 16·(c/8) + c%8 of b and from up = that column + 8. The output
+  // has N/2 columns.
   kSwiGlu,
 };
 
@@ -55,8 +55,8 @@ struct GroupedGemmConfig {
   // The elements of a and b. kFp8 and kMxfp4 need dtype kBFloat16: that of out, and with kMxfp4
   // of a.
   GemmFormat format = GemmFormat::kSame;
-  // With kMxfp4: the elements of a are those of kFp8, with scales. Fewer instructions convert weights
-  // for them, and tensor cores multiply them twice as fast.
+  // With kMxfp4: the elements of a are those of kFp8, with scales. Fewer instructions convert
+  // weights for them, and tensor cores multiply them twice as fast.
   bool fp8_rows = false;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8 and fp8_rows; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;
@@ -109,7 +109,8 @@ struct GroupedGemmConfig {
 // read and written in stream order.
 struct GroupedGemmArgs {
   const void* a = nullptr;  // [max_rows][K]
-  // [L][N][K]. With kMxfp4, of a row's elements 2 i and 2 i + 1 the first is the lower half of byte i.
+  // [L][N][K]. With kMxfp4, of a row's elements 2 i and 2 i + 1 the first is the lower half of byte
+  // i.
   const void* b = nullptr;
   // With kFp8 and fp8_rows, else nullptr; 4-byte aligned. Finite or NaN.
   const void* a_scales = nullptr;  // [max_rows][row_scale_words()]: Received::scales
@@ -119,10 +120,11 @@ struct GroupedGemmArgs {
   // columns 32 i to 32 i + 31 of K, or 0xff for NaN (octet/fp8_scale.h). Bytes of further columns
   // may be anything.
   //
-  // kFp8: [L][weight_scale_rows()][scale_words]. Without kSwiGlu, the scales of column c of b are in row
-  // c / 128. With kSwiGlu, they are those of two matrices [N/2][K], gate and up, before their rows
-  // were made to alternate: [L][2][ceil(N / 256)][scale_words], where row r of gate or up has its
-  // scales in row r / 128. Row r of gate is column 16·(r/8) + r%8 of b, row r of up that + 8.
+  // kFp8: [L][weight_scale_rows()][scale_words]. Without kSwiGlu, the scales of column c of b are
+  // in row c / 128. With kSwiGlu, they are those of two matrices [N/2][K], gate and up, before
+  // their rows were made to alternate: [L][2][ceil(N / 256)][scale_words], where row r of gate or
+  // up has its scales in row r / 128. Row r of gate is column 16·(r/8) + r%8 of b, row r of up that
+  // + 8.
   const void* b_scales = nullptr;
   const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each expert, ascending
   // [L] rows of each expert, where padding follows them. nullptr: up to the next offset.
@@ -152,15 +154,14 @@ struct GroupedGemmOptions {
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
 // the tile shape decide; the result is rounded once to the dtype, or is a float32. NaN and infinity
 // propagate as in IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by
-// their two scales, whose product is a float32, and added in float32. With kMxfp4, elements of b are
-// multiplied by their scales, which is exact, and then by those of a. With fp8_rows, sums over 32 to
-// 128 columns of K are multiplied by the scale of the row; on Hopper, the weights of 64 columns of b
-// and 128 of K (each from a multiple of these numbers on) are first divided by a power of two so that
-// the largest of their scales is 64, and rounded to E4M3: exact, unless a scale is less than 2^-14
-// times the largest, else with an error of at most 2^-16 times the largest. Hopper's tensor cores
-// keep 13
-// bits behind the leading one while they add such a sum's products; on other platforms these sums
-// are float32, too.
+// their two scales, whose product is a float32, and added in float32. With kMxfp4, elements of b
+// are multiplied by their scales, which is exact, and then by those of a. With fp8_rows, sums over
+// 32 to 128 columns of K are multiplied by the scale of the row; on Hopper, the weights of 64
+// columns of b and 128 of K (each from a multiple of these numbers on) are first divided by a power
+// of two so that the largest of their scales is 64, and rounded to E4M3: exact, unless a scale is
+// less than 2^-14 times the largest, else with an error of at most 2^-16 times the largest.
+// Hopper's tensor cores keep 13 bits behind the leading one while they add such a sum's products;
+// on other platforms these sums are float32, too.
 //
 // Belongs to the GPU that was current at Create. Calls with one object may come from any thread
 // with that GPU current, but not at the same time, and their streams must run them one after the

@@ -30,8 +30,8 @@ struct LayerMemory {
 absl::StatusOr<LayerMemory> MemoryOfLayer(const MoeLayerConfig& config, const Topology& topology,
                                           int num_ranks);
 
-// Returns the rows that a rank receives if each expert is chosen equally often, of M tokens on every
-// rank: M·K. MoeLayerConfig::capacity_rows is a multiple of it, 1.25 for instance.
+// Returns the rows that a rank receives if each expert is chosen equally often, of M tokens on
+// every rank: M·K. MoeLayerConfig::capacity_rows is a multiple of it, 1.25 for instance.
 int64_t EvenRows(const MoeLayerConfig& config);
 
 }  // namespace octet

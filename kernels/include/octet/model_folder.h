@@ -53,9 +53,10 @@ class ModelFolder {
   virtual int num_layers() const = 0;
 
   // Returns the configuration of layer `layer`: shapes, router, dtype (float32 weights become
-  // kBFloat16), and kFp8 or kMxfp4 if the folder has such weights. max_tokens_per_rank and the members after
-  // `weights` are left as they are. kInvalidArgument for a layer that does not exist or has no
-  // experts, and for members of config.json that are missing or not supported.
+  // kBFloat16), kFp8 or kMxfp4 if the folder has such weights, and weighs_input.
+  // max_tokens_per_rank and all other members after `weights` have their defaults.
+  // kInvalidArgument for a layer that does not exist or has no experts, and for members of
+  // config.json that are missing or not supported.
   virtual absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const = 0;
 
   // Returns views of the layer's tensors, valid as long as the folder. Experts have tensors of

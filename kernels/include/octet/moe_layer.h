@@ -11,8 +11,8 @@
 //
 // Over the nodes of a World the program is the same, on `world` in place of `node`.
 //
-// Notation in the comments: P nodes, R ranks over all of them, E experts, L experts of a rank, M most
-// tokens of a rank, T tokens of a call, K choices of a token, H elements of a row.
+// Notation in the comments: P nodes, R ranks over all of them, E experts, L experts of a rank, M
+// most tokens of a rank, T tokens of a call, K choices of a token, H elements of a row.
 #ifndef OCTET_MOE_LAYER_H_
 #define OCTET_MOE_LAYER_H_
 
@@ -54,11 +54,11 @@ enum class LayerPath {
   // The whole layer in one kernel of each GPU, bound by reading the weights of the chosen experts
   // once. A token's y is the same to the bit whatever other tokens there are, whatever their number
   // and its place among them, and for any max_blocks; where experts have replicas, its place (rank
-  // and number there) says which of them it goes to, and thus in which order y is added. FP8 weights
-  // are multiplied with x and the rows between the products in the dtype, which is more exact than
-  // kLaunches. Needs one node, at most 64 tokens of all ranks together (max_tokens_per_rank · R), at
-  // most 512 experts, no expert_biases or swiglu with kFp8, and fusion kAuto or kNone; `strategy` and
-  // `shared_experts` mean nothing.
+  // and number there) says which of them it goes to, and thus in which order y is added. FP8
+  // weights are multiplied with x and the rows between the products in the dtype, which is more
+  // exact than kLaunches. Needs one node, at most 64 tokens of all ranks together
+  // (max_tokens_per_rank · R), at most 512 experts, no expert_biases or swiglu with kFp8, and
+  // fusion kAuto or kNone; `strategy` and `shared_experts` mean nothing.
   kDecode,
 };
 
@@ -82,7 +82,7 @@ struct MoeLayerConfig {
   // and `intermediate` must be multiples of 32. Router and shared experts have the dtype.
   GemmFormat weights = GemmFormat::kSame;
   // With weights kMxfp4: kLaunches quantizes x and the rows between the two products as for kFp8,
-  // which is less exact, and faster where experts have many rows (GroupedGemmConfig::fp8_rows).
+  // which is less exact and, where it was measured, faster (GroupedGemmConfig::fp8_rows).
   // kDecode multiplies rows of the dtype all the same.
   bool fp8_rows = false;
   LayerPath path = LayerPath::kAuto;
@@ -97,9 +97,9 @@ struct MoeLayerConfig {
   // 0: max_blocks; or, where kAuto becomes kBeside with high_throughput, half of the compute units.
   // At most max_blocks, if that is given.
   int link_blocks = 0;
-  // Which expert lives where, on all ranks; empty: expert e on rank e / (E / R). Each rank has memory
-  // for the weights of its slots, free ones included. The router, its results and the weights that
-  // Load takes are those of logical experts all the same. At most 256 slots of a rank.
+  // Which expert lives where, on all ranks; empty: expert e on rank e / (E / R). Each rank has
+  // memory for the weights of its slots, free ones included. The router, its results and the
+  // weights that Load takes are those of logical experts all the same. At most 256 slots of a rank.
   Placement placement = {};
 
   // L; with a placement the slots of a rank.
@@ -108,9 +108,9 @@ struct MoeLayerConfig {
   }
   // EpConfig::capacity_rows: rows that a rank has memory for between dispatch and combine; 0: all
   // that it can receive. With it, at least R·min(M, 4)·min(K, L). A call that brings more rows to a
-  // rank takes its tokens in several passes, as many on all ranks, cut between tokens; y is the same
-  // to the bit, since no result for a token depends on others. If one pass is enough, the call has
-  // the launches of one without a capacity, and Forward waits on the host until the ranks have
+  // rank takes its tokens in several passes, as many on all ranks, cut between tokens; y is the
+  // same to the bit, since no result for a token depends on others. If one pass is enough, the call
+  // has the launches of one without a capacity, and Forward waits on the host until the ranks have
   // counted, with the products already enqueued, so that GPUs wait for nothing. If not, a dispatch
   // without rows and an empty product come before the passes. A captured call is one pass: a replay
   // that needs more fails as EpConfig::capacity_rows says. kLaunches on one node, which kAuto then
@@ -135,8 +135,9 @@ class MoeLayer;
 
 struct MoeLayerOptions {
   // A layer of the same domain and an equal configuration, whose memory for everything but weights
-  // this layer uses, too. Their placements may differ if both have as many slots. Their calls must then follow each other on each rank's stream; what
-  // Routed() returned for one is void after a call of the other. nullptr: memory of its own.
+  // this layer uses, too. Their placements may differ if both have as many slots. Their calls must
+  // then follow each other on each rank's stream; what Routed() returned for one is void after a
+  // call of the other. nullptr: memory of its own.
   const MoeLayer* share = nullptr;
   // ExpertParallelOptions::name. Layers that share memory have names of their own.
   std::string name = {};
@@ -162,19 +163,21 @@ class MoeLayer {
   // kInvalidArgument for Validate(config) and options; the errors of RoutedExperts::Create and
   // GroupedGemm::Create.
   //
-  // Over several nodes: collective, as ExpertParallel::Create. Rank r of node n is rank n·R/P + r of
-  // a placement, and expert e lives on that with n·R/P + r = e / (E / R) without one. Load is not collective: every process loads the same weights,
-  // of which its ranks keep their own experts; call Forward when all of them have. With
-  // RailRows::kCounted, Forward cannot be captured.
+  // Over several nodes: collective, as ExpertParallel::Create. Rank r of node n is rank n·R/P + r
+  // of a placement, and expert e lives on that with n·R/P + r = e / (E / R) without one. Load is
+  // not collective: every process loads the same weights, of which its ranks keep their own
+  // experts; call Forward when all of them have. With RailRows::kCounted, Forward cannot be
+  // captured.
   static absl::StatusOr<std::unique_ptr<MoeLayer>> Create(Domain& domain,
                                                           const MoeLayerConfig& config,
                                                           const MoeLayerOptions& options = {});
   virtual ~MoeLayer() = default;
 
   // Converts `weights` to the configuration's types and copies them to the GPUs: each rank its own
-  // experts, of which replicas have copies, and all ranks router and shared experts. Not during Node::Run. kInvalidArgument,
-  // naming the tensor, for one that is missing or has another shape. `weights` may be freed
-  // afterwards. If it fails after it has begun to copy, the layer is not loaded, even if it was.
+  // experts, of which replicas have copies, and all ranks router and shared experts. Not during
+  // Node::Run. kInvalidArgument, naming the tensor, for one that is missing, has another shape or
+  // may not be there. `weights` may be freed afterwards. If it fails after it has begun to copy,
+  // the layer is not loaded, even if it was.
   virtual absl::Status Load(const MoeLayerWeights& weights) = 0;
 
   // y = layer(x). Enqueues on rank.stream() and returns. Every rank calls it, in the order of all

@@ -46,6 +46,7 @@ struct HostTensor {
     return format;
   }
   bool empty() const { return data == nullptr; }
+  bool operator==(const HostTensor&) const = default;
 };
 
 // Of a gated network: down · (silu(gate · x) ⊙ (up · x)), with biases added to all three products
@@ -60,8 +61,9 @@ struct MlpWeights {
 };
 
 struct MoeLayerWeights {
-  HostTensor router;                // [E][H]
-  HostTensor router_bias;           // [1][E], added to scores for the choice alone; or empty
+  HostTensor router;  // [E][H]
+  // [1][E], added to scores for the choice alone; or empty, as with RouterScores::kSparsemixer.
+  HostTensor router_bias;
   HostTensor logit_bias;            // [1][E]; empty unless MoeLayerConfig::logit_bias
   std::vector<MlpWeights> experts;  // [E]; each rank reads those of its own experts only
   MlpWeights shared;                // S instead of I; empty without shared experts

@@ -115,8 +115,8 @@ struct RoutedExpertsConfig {
   std::optional<int> product_blocks = std::nullopt;
   GemmActivation activation = GemmActivation::kSwiGlu;
   SwiGlu swiglu = {};  // GroupedGemmConfig::swiglu; others than the defaults need kCombine
-  // The elements of DispatchGemmArgs::b, if they are not those of the rows: kMxfp4, for which H must
-  // be a multiple of 32, and dispatch_gemm kAuto or kNone. Rows that are received in FP8 are
+  // The elements of DispatchGemmArgs::b, if they are not those of the rows: kMxfp4, for which H
+  // must be a multiple of 32, and dispatch_gemm kAuto or kNone. Rows that are received in FP8 are
   // multiplied as they are (GroupedGemmConfig::fp8_rows).
   GemmFormat first_format = GemmFormat::kSame;
   // The elements of GemmCombineArgs::b. kFp8: GemmCombine first quantizes the rows of `a` in groups

@@ -27,10 +27,10 @@ absl::Span<const EnumEntry<GroupScore>> EnumTable(GroupScore);
 // (their sum + normalize_epsilon) with `normalize`, and then multiplied by `scaling`. Equal values
 // go to the lower expert or group. NaN is less than every number.
 //
-// With kSparsemixer the scores for the choice are the logits, and there are neither groups nor a
-// bias. The weight of a choice with logit m, before `normalize` and `scaling`, is
-// 1 / Σ exp(logit - m), over the experts that were not chosen before it but for those with
-// (m - logit) / max(|logit|, m) > 2 · jitter.
+// With kSparsemixer the scores for the choice are the logits, and there are neither groups nor
+// MoeLayerWeights::router_bias. The weight of a choice with logit m, before `normalize` and
+// `scaling`, is 1 / Σ exp(logit - m), over the experts that were not chosen before it but for those
+// with (m - logit) / max(|logit|, m) > 2 · jitter.
 struct RouterConfig {
   RouterScores scores = RouterScores::kSoftmax;
   // The E experts are `groups` groups of E / groups consecutive ones, of which a token may choose

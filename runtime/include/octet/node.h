@@ -210,9 +210,9 @@ class Node final : public Domain {
   absl::Status Call(int rank, GpuStream stream, absl::FunctionRef<absl::Status(Rank&)> body);
   // Waits for everything that Calls have enqueued, as the end of a Run does, and returns the cause
   // of a failure, from which the node has then recovered. Call it when all ranks have made the same
-  // calls and none is in one (kFailedPrecondition). Run, the creation of objects and the destructors
-  // of objects and node do it by themselves; a failure that a destructor finds is returned by the
-  // next of the others.
+  // calls and none is in one (kFailedPrecondition). Run, the creation of objects and the
+  // destructors of objects and node do it by themselves; a failure that a destructor finds is
+  // returned by the next of the others.
   absl::Status Settle();
 
   // The number of Runs, and of Settles with something to wait for, that have returned. Any thread

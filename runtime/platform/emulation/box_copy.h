@@ -103,8 +103,8 @@ void BoxLoad(BoxBarrier* barrier, int bytes, Start start) {
 
 inline void BoxWait(BoxBarrier* barrier, uint32_t round) {
   SyncWave();
-  // If no round was started, or one of other bytes, this never ends: the report of a stuck grid names
-  // this place.
+  // If no round was started, or one of other bytes, this never ends: the report of a stuck grid
+  // names this place.
   for (uint32_t polls = 0; barrier->started <= round || barrier->bytes != 0;) Pause(++polls);
   if (barrier->done <= round) {
     for (int i = 0; i < barrier->count; ++i) barrier->boxes[i].Fill(true);

@@ -5,6 +5,7 @@
 LIBRARY is liboctet.so of a build.
 """
 
+import ctypes
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from python_step import (EXPERTS, HIDDEN, LOCAL, RANKS, SOURCE, TOKENS, TOPK, No
 import numpy as np
 
 import octet
+from octet import _abi
+from octet._library import lib
 
 
 class LayerTest(NodeTest):
@@ -173,6 +176,18 @@ class LayerTest(NodeTest):
                 self.assertTrue(np.isfinite(results[0]).all() and np.abs(results[0]).max() > 0.01)
                 for y in results:
                     np.testing.assert_array_equal(y, results[0])
+
+    def test_structs_of_older_versions(self):
+        """They do for layers that need nothing newer; others are refused."""
+        for family, code in [("mixtral", 0), ("phimoe", _abi.OCTET_INVALID_ARGUMENT)]:
+            with self.subTest(family=family):
+                model = self.model(family)
+                struct = _abi.octet_layer_config()
+                struct.size = _abi.octet_layer_config.router_jitter.offset
+                # pylint: disable-next=protected-access
+                given = lib.octet_model_layer_config(model._handle, 0, ctypes.byref(struct))
+                self.assertEqual(given, code)
+        self.assertRegex(lib.octet_last_error().decode(), "lacks a member that this layer needs")
 
     def test_a_jitter_is_refused(self):
         with self.assertRaisesRegex(octet.InvalidArgument, "jitter is -1; it must be at least 0"):

@@ -129,7 +129,8 @@ TEST_F(GroupedGemmTest, ComputesFp8RowsOfManyStages) {
   }
 }
 
-// The same blocks convert tiles of their own and tiles that they share, with an odd number of stages.
+// The same blocks convert tiles of their own and tiles that they share, with an odd number of
+// stages.
 TEST_F(GroupedGemmTest, ComputesFp8RowsOfOneAndMoreTiles) {
   Check(MakeGemmProblem(
       {.n = 400, .k = 608, .format = GemmFormat::kMxfp4, .fp8_rows = true, .blocks = 2},

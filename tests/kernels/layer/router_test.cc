@@ -7,6 +7,7 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,7 @@ using ::testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUntouched = 7.5F;
 
 struct Choice {
   std::vector<int32_t> experts;
@@ -250,7 +252,7 @@ class RouterKernelTest : public ::testing::Test {
   // Computes p.logits, and the choice by them, in one launch.
   static absl::StatusOr<Choice> RunFewTokens(const Product& product, Problem& p) {
     const auto choices = static_cast<size_t>(p.tokens) * static_cast<size_t>(p.topk);
-    p.logits.assign(static_cast<size_t>(p.tokens) * static_cast<size_t>(p.stride), 0.0F);
+    p.logits.assign(static_cast<size_t>(p.tokens) * static_cast<size_t>(p.stride), kUntouched);
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory x, Copy(product.x));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory router, Copy(product.router));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory logit_bias, Copy(product.bias));
@@ -289,25 +291,29 @@ class RouterKernelTest : public ::testing::Test {
     return got;
   }
 
-  // Logits are those of float64 but for the roundings of H sums; others' are not touched.
+  // Logits are those of float64 but for the roundings of H sums; what follows them is not touched.
   static void ExpectLogits(const Product& product, const Problem& p) {
     const auto hidden = static_cast<size_t>(product.hidden);
     for (int token = 0; token < p.tokens; ++token) {
       for (int row = 0; row < p.stride; ++row) {
+        const float got = p.logits[Size(token) * Size(p.stride) + Size(row)];
+        if (row >= product.logit_rows) {
+          ASSERT_EQ(got, kUntouched) << "token " << token << " row " << row;
+          continue;
+        }
         double exact = 0;
         double sizes = 0;
-        for (size_t i = 0; i < hidden && row < product.logit_rows; ++i) {
+        for (size_t i = 0; i < hidden; ++i) {
           const double a = FloatFromBits(product.dtype, product.x[Size(token) * hidden + i]);
           const double b = FloatFromBits(product.dtype, product.router[Size(row) * hidden + i]);
           exact += a * b;
           sizes += std::abs(a * b);
         }
-        if (row < product.logit_rows && !product.bias.empty()) {
+        if (!product.bias.empty()) {
           exact += product.bias[Size(row)];
           sizes += std::abs(product.bias[Size(row)]);
         }
-        ASSERT_NEAR(p.logits[Size(token) * Size(p.stride) + Size(row)], exact,
-                    sizes * static_cast<double>(product.hidden + 1) * 0x1p-24)
+        ASSERT_NEAR(got, exact, sizes * static_cast<double>(product.hidden + 1) * 0x1p-24)
             << "token " << token << " row " << row;
       }
     }
@@ -367,26 +373,46 @@ TEST_F(RouterKernelTest, RandomShapes) {
   }
 }
 
+// Random operands for the logits of p.
+Product RandomProduct(std::mt19937& random, const Problem& p, int hidden, int logit_rows) {
+  std::normal_distribution<float> normal;
+  Product product = {.dtype = random() % 2 == 0 ? DType::kFloat16 : DType::kBFloat16,
+                     .hidden = hidden,
+                     .logit_rows = logit_rows,
+                     .x = {},
+                     .router = {},
+                     .bias = {}};
+  for (int n = p.tokens * hidden; n > 0; --n) {
+    product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
+  }
+  for (int n = logit_rows * hidden; n > 0; --n) {
+    product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
+  }
+  return product;
+}
+
+TEST(LogitPartTest, NoPartIsTheWordOfNone) {
+  for (const uint32_t bits : {0U, 1U, 0x3f800000U, 0x80000000U, 0x7f800000U, 0xff800000U}) {
+    EXPECT_EQ(LogitPartWord(std::bit_cast<float>(bits)), bits);
+  }
+  for (const uint32_t nan : {kNoLogitPart, 0x7fffffffU, 0x7fc00000U, 0xffc00001U}) {
+    const uint32_t word = LogitPartWord(std::bit_cast<float>(nan));
+    EXPECT_NE(word, kNoLogitPart);
+    EXPECT_TRUE(std::isnan(std::bit_cast<float>(word)));
+  }
+}
+
 TEST_F(RouterKernelTest, FewTokensInOneLaunch) {
   std::mt19937 random(14);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
   std::normal_distribution<float> normal;
   for (int i = 0; i < 40; ++i) {
     Problem p = RandomProblem(random);
-    if (p.num_experts > 400 && i % 10 != 0) continue;  // a block for each row takes its time
+    if (p.num_experts > 400 && i % 10 != 0) continue;  // blocks of parts take their time
     p.tokens = 1 + below(kFewRoutedTokens);
-    Product product = {.dtype = below(2) == 0 ? DType::kFloat16 : DType::kBFloat16,
-                       .hidden = 8 * (1 + below(p.num_experts > 400 ? 8 : 120)),
-                       .logit_rows = p.num_experts + below(p.stride - p.num_experts + 1),
-                       .x = {},
-                       .router = {},
-                       .bias = {}};
-    for (int n = p.tokens * product.hidden; n > 0; --n) {
-      product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
-    }
-    for (int n = product.logit_rows * product.hidden; n > 0; --n) {
-      product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
-    }
+    const int hidden = 8 * (1 + below(p.num_experts > 400 ? 8 : 120));
+    const int logit_rows = p.num_experts + below(p.stride - p.num_experts + 1);
+    Product product = RandomProduct(random, p, hidden, logit_rows);
     for (int n = below(2) * product.logit_rows; n > 0; --n) product.bias.push_back(normal(random));
     SCOPED_TRACE(absl::StrCat("seed 14, shape ", i, ", H ", product.hidden, ", ", p.Text()));
     const absl::StatusOr<Choice> got = RunFewTokens(product, p);
@@ -395,24 +421,6 @@ TEST_F(RouterKernelTest, FewTokensInOneLaunch) {
     ExpectChoice(p, *got);
     if (HasFatalFailure()) return;
   }
-}
-
-// Random operands for the logits of p.
-Product RandomProduct(std::mt19937& random, const Problem& p, int hidden) {
-  std::normal_distribution<float> normal;
-  Product product = {.dtype = random() % 2 == 0 ? DType::kFloat16 : DType::kBFloat16,
-                     .hidden = hidden,
-                     .logit_rows = p.stride,
-                     .x = {},
-                     .router = {},
-                     .bias = {}};
-  for (int n = p.tokens * hidden; n > 0; --n) {
-    product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
-  }
-  for (int n = p.stride * hidden; n > 0; --n) {
-    product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
-  }
-  return product;
 }
 
 // Of models, with whole and cut steps of the product, and with the gate of shared experts.
@@ -443,7 +451,7 @@ TEST_F(RouterKernelTest, FewTokensOfModels) {
                  .stride = shape.stride,
                  .logits = {},
                  .bias = {}};
-    const Product product = RandomProduct(random, p, shape.hidden);
+    const Product product = RandomProduct(random, p, shape.hidden, p.stride);
     if (shape.config.groups > 1) {
       std::uniform_real_distribution<float> small(-0.1F, 0.1F);
       for (int e = 0; e < p.num_experts; ++e) p.bias.push_back(small(random));
@@ -466,7 +474,7 @@ TEST_F(RouterKernelTest, FewTokensOfAnyLogits) {
     if (p.num_experts > 400 && i % 10 != 0) continue;
     p.tokens = 1 + i % 2;
     p.logits.resize(Size(p.stride));
-    Product product = RandomProduct(random, p, 8);
+    Product product = RandomProduct(random, p, 8, p.stride);
     std::fill(product.router.begin(), product.router.end(), uint16_t{0});
     product.bias = p.logits;
     for (float& logit : product.bias) {
@@ -491,7 +499,7 @@ TEST_F(RouterKernelTest, FewTokensDoNotDependOnOthers) {
                .stride = 96,
                .logits = {},
                .bias = {}};
-  Product product = RandomProduct(random, p, 424);
+  Product product = RandomProduct(random, p, 424, p.stride);
   const size_t hidden = Size(product.hidden);
   constexpr size_t kNanToken = 5;
   std::fill_n(product.x.begin() + static_cast<ptrdiff_t>(kNanToken * hidden), hidden,

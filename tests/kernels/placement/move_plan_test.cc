@@ -151,8 +151,8 @@ TEST(PlanCopiesTest, HoldersShareTheCopies) {
   EXPECT_EQ(copies[1][0].to_slot, 1);
 }
 
-// Every slot of the next placement has its expert after the copies, none of which writes into a slot
-// that is in use.
+// Every slot of the next placement has its expert after the copies, none of which writes into a
+// slot that is in use.
 TEST(PlanCopiesTest, FillsExactlyWhatIsNew) {
   std::mt19937_64 rng(4);
   int fitted = 0;

@@ -99,6 +99,7 @@ TEST_F(EmulationCollectivesTest, WavesThatPollWithBallotsGiveWay) {
 TEST_F(EmulationCollectivesTest, WavesThatPollWithBallotsForEverAreTold) {
   emulation::Config config = initial_config();
   config.stuck_timeout_ms = 300;
+  config.seed = 0;
   Reconfigure(config);
   constexpr int kThreads = 64;
   auto* words = Allocate(4 * kThreads);

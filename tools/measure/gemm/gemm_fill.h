@@ -11,8 +11,9 @@
 namespace octet {
 
 // Fills `words` 4-byte words with normal numbers, a function of the seed and of the place. 4-bit
-// floats are random bits instead, and 8-bit floats are those of numbers with the standard deviation kFp8Deviation, which uses their range.
-// Products of constants would run faster than those of anything real.
+// floats are random bits instead, and 8-bit floats are those of numbers with the standard deviation
+// kFp8Deviation, which uses their range. Products of constants would run faster than those of
+// anything real.
 hipError_t FillNormal(uint32_t* data, int64_t words, device::GemmElement element, uint32_t seed,
                       hipStream_t stream);
 

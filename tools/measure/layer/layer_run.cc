@@ -176,7 +176,8 @@ absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& ro
 absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(domain_));
   LayerInternals::Observe(layer_, timer.get());
-  // The flush takes longer than enqueueing a call, so that no part waits for the host.
+  // The flush takes longer than enqueueing a call, so that no part waits for the host, but with a
+  // capacity: the call itself waits for the ranks' counts.
   const absl::Status status = domain_.Run([&](Rank& rank) -> absl::Status {
     return rank.CoordinatedLaunch([&]() -> absl::Status {
       OCTET_RETURN_IF_ERROR(calls_.Flush(rank));

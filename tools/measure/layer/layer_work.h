@@ -36,8 +36,8 @@ LayerWork PartWork(const MoeLayerConfig& config, double tokens_of_a_gpu, double 
 LayerWork WorkOf(const MoeLayerConfig& config, absl::Span<const int> counts,
                  absl::Span<const int32_t> topk_idx);
 
-// Returns how many different experts of a rank have tokens, on average. With a placement the ids are
-// physical.
+// Returns how many different experts of a rank have tokens, on average. With a placement the ids
+// are physical.
 double ChosenExperts(absl::Span<const int32_t> topk_idx, int num_ranks);
 
 // What a GPU allows at most; nullopt: unknown, or emulated.

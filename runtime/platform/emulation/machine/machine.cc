@@ -194,8 +194,8 @@ void Device::Finish(Stream* stream) {
     is_over = std::ranges::any_of(waiters_, [](const Waiter* waiter) { return (*waiter->done)(); });
   }
   if (is_over) over_.notify_all();
-  // Either this sees that a kWait has come, or the worker that its Enqueue wakes sees `done`: all four
-  // accesses are sequentially consistent.
+  // Either this sees that a kWait has come, or the worker that its Enqueue wakes sees `done`: all
+  // four accesses are sequentially consistent.
   if (finished.kind == Operation::Kind::kRecord && finished.completion->awaited.load()) {
     machine->Kick();
   } else {

@@ -155,8 +155,8 @@ class Machine {
     if (config.seed != 0) HostThread::OfThread().Wait(hosts, std::move(over));
   }
 
-  // Tells the workers that there may be new work to start. The second wakes only the one that has it
-  // if it is asleep: waking the others takes longer than most operations.
+  // Tells the workers that there may be new work to start. The second wakes only the one that has
+  // it if it is asleep: waking the others takes longer than most operations.
   void Kick();
   void Kick(Worker* worker);
   uint64_t TotalProgress() const;

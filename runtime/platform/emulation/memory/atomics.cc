@@ -9,8 +9,8 @@
 namespace octet::emulation {
 namespace {
 
-// How many reads of one value without a Pause() in between, and how many pauses without a read, a
-// lane may do in a row before it yields.
+// How many reads of one value, and how many reads and pauses before a Pause(), a lane may do before
+// it gives way, if it changes nothing.
 constexpr uint32_t kLooksBeforeGivingWay = 64;
 constexpr uint32_t kPausesBeforeGivingWay = 16;
 constexpr uint64_t kClockReadNs = 20;  // virtual

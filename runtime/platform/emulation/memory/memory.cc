@@ -14,8 +14,8 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kRedZone = kPage;  // before each allocation, hence also after each
-// Freed addresses are handed out again after so many others: late enough that a stale pointer seldom
-// meets new memory, soon enough that pages which are in memory are used again.
+// Freed addresses are handed out again after so many others: late enough that a stale pointer
+// seldom meets new memory, soon enough that pages which are in memory are used again.
 constexpr size_t kLap = 16 << 20;
 constexpr size_t kPoisonEdge = 1 << 20;  // of freed memory: poisoning costs an eighth of it
 

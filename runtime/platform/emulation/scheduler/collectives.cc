@@ -54,8 +54,8 @@ void CompleteWave(Worker* worker, Wave* wave) {
   ++wave->generation;
   wave->runnable |= wave->arrived;
   wave->arrived = 0;
-  // A wave that polls until a ballot says that all is there makes no progress by that. With a seed, a
-  // turn may end at any collective, so that a wave would seem to wait that computes.
+  // A wave that polls until a ballot says that all is there makes no progress by that. With a seed,
+  // a turn may end at any collective, so that a wave would seem to wait that computes.
   if (worker->seeded()) worker->NoteProgress();
 }
 

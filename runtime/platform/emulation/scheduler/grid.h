@@ -64,8 +64,8 @@ struct Lane : LaneView {
   Location where;
   const void* poll_address = nullptr;  // the last atomic load, if no other operation has followed
   uint64_t poll_value[2] = {0, 0};
-  // Reads and pauses since the lane last made progress or other waves ran. Lanes of its wave may run
-  // in between: a wave that polls until a ballot says that all is there must give way, too.
+  // Reads and pauses since the lane last changed something or gave way. Other lanes of its wave may
+  // run in between: a wave that polls until a ballot says that all is there must give way, too.
   uint32_t idle_steps = 0;
   uint32_t recheck_left = 0;  // reads allowed without waiting after a timed wake-up
 

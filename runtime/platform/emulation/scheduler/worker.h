@@ -35,7 +35,8 @@ class Worker {
   bool Start();
   // Before Machine::ready.
   void Adopt(Device* device);
-  // Ends its sleep. Any thread may call, after what it wakes for: a kick, or a change of the machine.
+  // Ends its sleep. Any thread may call, after what it wakes for: a kick, or a change of the
+  // machine.
   void Wake();
   // BoundedThread::EndsBy.
   bool EndsBy(std::chrono::steady_clock::time_point latest) { return thread_.EndsBy(latest); }
@@ -111,7 +112,8 @@ class Worker {
   void ForgetAddressesIfFreed();
 
   // Time.
-  // Sleeps until there has been a kick since `kicks_seen`, and it is for this worker, or for `most`.
+  // Sleeps until there has been a kick since `kicks_seen`, and it is for this worker, or for
+  // `most`.
   void Sleep(std::chrono::nanoseconds most, uint64_t kicks_seen);
   void WaitForWork(uint64_t kicks_seen);
   void IdleRound(uint64_t kicks_seen);

@@ -120,9 +120,9 @@ void Worker::StartGrid(Grid* grid) {
     TsanAcquire(&grid->stream->tsan_sync);
     TsanRelease(&grid->tsan_start);
   }
-  // The blocks of a kernel that is not cooperative rarely wait for one another. A few at a time then
-  // share the stacks and caches that many would have to themselves. Where interleavings are the
-  // purpose, all that fit run.
+  // The blocks of a kernel that is not cooperative rarely wait for one another. A few at a time
+  // then share the stacks and caches that many would have to themselves. Where interleavings are
+  // the purpose, all that fit run.
   constexpr uint32_t kFewBlocks = 2;
   const bool few = !grid->cooperative && !seeded() && !kTsan && !kWeakMemory;
   grid->at_once = few ? std::min(kFewBlocks, grid->max_resident) : grid->max_resident;

@@ -6,8 +6,8 @@ namespace octet {
 
 // The names tell what a shape is good at; its rows and columns are the platform's. On an H200:
 enum class GemmTiles {
-  kWide,    // many rows per expert: 128 rows by 256 columns
-  kMedium,  // the same by 192 columns, where that divides N better; FP8: by 128
+  kWide,    // many rows per expert: 128 rows by 256 columns; FP8 rows: by 192; MXFP4: by 128
+  kMedium,  // 128 rows by 192 columns, where that divides N better; FP8: by 128; MXFP4: as kWide
   kFew64,   // few rows per expert, so that reading the weights decides: 64 rows by 128 columns
   kFew32,   // the same with 32 rows
   kFew16,   // the same with 16 rows

@@ -1,6 +1,6 @@
-// MXFP4 weights on their way to tensor cores that multiply FP8 (E4M3): 64 columns of the product and
-// 128 of K become FP8 numbers times one power of two, which follows from the largest of their scales
-// (octet/grouped_gemm.h).
+// MXFP4 weights on their way to tensor cores that multiply FP8 (E4M3): 64 columns of the product
+// and 128 of K become FP8 numbers times one power of two, which follows from the largest of their
+// scales (octet/grouped_gemm.h).
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_MXFP4_FP8_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_MXFP4_FP8_H_
 
@@ -80,8 +80,8 @@ __device__ __forceinline__ float ScaleOfLargest(int largest) {
 }
 
 // The exponents of a tile's weights on their way from global to shared memory: those of 512 columns
-// of K, a round of four stages, at once, 16 bytes for each of `columns` columns of the product. By a
-// warp, of which a lane has every 32nd column.
+// of K, a round of four stages, at once, 16 bytes for each of `columns` columns of the product. By
+// a warp, of which a lane has every 32nd column.
 template <int columns>
 class ExponentRounds {
   static constexpr int kWarp = 32;
@@ -202,7 +202,8 @@ __device__ __forceinline__ uint32_t EntriesOf(uint32_t word, int largest) {
 // weights of its own.
 //
 // A row has eight chunks of 16 columns, which the copy unit swizzles. In the order that wgmma sees,
-// chunk 4 * p + w has for each of four threads t word w of chunk 2 * t + p. A lane has a row and a p.
+// chunk 4 * p + w has for each of four threads t word w of chunk 2 * t + p. A lane has a row and a
+// p.
 class Fp8RowOrder {
  public:
   static constexpr int kRows = 16;  // that a warp does at once

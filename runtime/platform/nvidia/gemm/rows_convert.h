@@ -73,9 +73,9 @@ __device__ __forceinline__ void LoadCodes(const GemmOperands& p, const Shared& a
 // every eighth column of its warp's, and one of the four blocks of a stage. Where a warp waits for
 // its own results, the other turn's goes on; no warp waits for another one.
 //
-// A wait for a parity tells phases of a barrier apart only if none is left out: loads need not end in
-// the order in which they begin. So each turn has places for codes of its own, and both of its warps
-// wait for all of them.
+// A wait for a parity tells phases of a barrier apart only if none is left out: loads need not end
+// in the order in which they begin. So each turn has places for codes of its own, and both of its
+// warps wait for all of them.
 template <int columns, typename Shared>
 class Converter {
   static constexpr int kHalf = columns / 2;

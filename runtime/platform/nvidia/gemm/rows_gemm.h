@@ -1,13 +1,13 @@
 // Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
-// loads, and its other warps are free; with FP8 rows one of them loads scales, and one stores output,
-// so that nobody else waits until the copy unit takes it. With MXFP4 weights one more loads these, and
-// one more warpgroup converts them (rows_convert.h). The other two warpgroups multiply 64 rows each.
-// The blocks of a cluster take a unit of two tiles: two row tiles share the weights, of which
-// each block loads one half for both; two column tiles share the rows likewise. Units come from a
-// counter in global memory: the loading thread of block 0 takes the next one while the last stages
-// of the current one are under way, finds its tiles, and tells all warps of both blocks.
+// loads, and its other warps are free; with FP8 rows one of them loads scales, and one stores
+// output, so that nobody else waits until the copy unit takes it. With MXFP4 weights one more loads
+// these, and one more warpgroup converts them (rows_convert.h). The other two warpgroups multiply
+// 64 rows each. The blocks of a cluster take a unit of two tiles: two row tiles share the weights,
+// of which each block loads one half for both; two column tiles share the rows likewise. Units come
+// from a counter in global memory: the loading thread of block 0 takes the next one while the last
+// stages of the current one are under way, finds its tiles, and tells all warps of both blocks.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 

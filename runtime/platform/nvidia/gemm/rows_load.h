@@ -49,8 +49,8 @@ struct RowsMaps {
     return cudaSuccess;
   }
 
-  // Begins to copy a stage of the rows of a tile, from column `k` on; its barrier for full counts the
-  // bytes. Each block loads half of what both have the same of.
+  // Begins to copy a stage of the rows of a tile, from column `k` on; its barrier for full counts
+  // the bytes. Each block loads half of what both have the same of.
   __device__ __forceinline__ void LoadRows(const Shared& at, const ToldUnit& told, int k,
                                            int stage) const {
     const uint32_t full = at.Full(stage);
@@ -76,7 +76,8 @@ struct RowsMaps {
     LoadBoxToBoth(to + at.rank * (Shared::kWeightsBytes / 2), &half_weights, full, k,
                   tile.column + static_cast<int>(at.rank) * (columns / 2), tile.expert);
   }
-  // The same with half `half` of the tile's weights, which this block converts, to a place for codes.
+  // The same with half `half` of the tile's weights, which this block converts, to a place for
+  // codes.
   __device__ __forceinline__ void LoadCodes(const Shared& at, const GemmTile& tile, int half, int k,
                                             int place) const {
     LoadBox(at.Codes(place), &half_weights, at.CodesFull(place), WeightColumn(k),

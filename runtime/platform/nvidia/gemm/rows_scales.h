@@ -14,8 +14,9 @@
 
 namespace octet::device::internal {
 
-// Scales of this many stages, a round of the ring, lie together in shared memory: those of 128 rows,
-// [row][stage], so that a row's are 16 bytes, then those of the columns, [stage][kColumnsPitch].
+// Scales of this many stages, a round of the ring, lie together in shared memory: those of 128
+// rows, [row][stage], so that a row's are 16 bytes, then those of the columns,
+// [stage][kColumnsPitch].
 inline constexpr int kScaleStages = 4;
 
 // Whether a row's scales of a round are copied at once.

@@ -48,8 +48,8 @@ struct RowsShared {
   static constexpr uint32_t kFactorsBytes = kConverts ? columns / kMxfp4Fp8Columns * 16 : 0;
   static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
-  // A warpgroup has boxes for all of a tile's output, or a part of it if there is no more room, which
-  // then a free warp stores, or two in turn, which the warpgroup stores.
+  // A warpgroup has boxes for all of a tile's output, or a part of it if there is no more room,
+  // which then a free warp stores, or two in turn, which the warpgroup stores.
   static constexpr bool kHandsOver = kScales;
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
   static constexpr int kBoxesInTurn = 2;
@@ -136,8 +136,8 @@ struct RowsShared {
   }
   __device__ uint32_t Full(int stage) const { return Barrier(stage); }
   __device__ uint32_t Empty(int stage) const { return Barrier(kStages + stage); }
-  // The scales of a stage, or of a round in its first stage, are there. Where weights are converted,
-  // nobody waits for both rows and scales.
+  // The scales of a stage, or of a round in its first stage, are there. Where weights are
+  // converted, nobody waits for both rows and scales.
   __device__ uint32_t ScalesFull(int stage) const {
     return kConverts ? Barrier(kScalesBarriers + stage) : Full(stage);
   }

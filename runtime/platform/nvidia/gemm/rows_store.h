@@ -1,5 +1,5 @@
-// The output of a tile of many rows: boxes in shared memory, which the copy unit stores, and what it
-// cannot store as a box: rows that go elsewhere, and the last ones.
+// The output of a tile of many rows: boxes in shared memory, which the copy unit stores, and what
+// it cannot store as a box: rows that go elsewhere, and the last ones.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_STORE_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_STORE_H_
 

@@ -26,8 +26,8 @@ struct ToldUnit {
   __device__ __forceinline__ bool found() const { return tile.expert >= 0; }
 };
 
-// The bytes of a unit in shared memory: a tile, whose column is even, with `same_rows` in its lowest
-// bit, then the number.
+// The bytes of a unit in shared memory: a tile, whose column is even, with `same_rows` in its
+// lowest bit, then the number.
 inline constexpr uint32_t kToldTileBytes = 16;
 template <typename Walk>
 inline constexpr uint32_t kToldBytes = kToldTileBytes + (Walk::kTells ? 4 : 0);

@@ -1,4 +1,5 @@
-// Tiles of few rows whose MXFP4 weights become bfloat16 in the registers from which wgmma multiplies.
+// Tiles of few rows whose MXFP4 weights become bfloat16 in the registers from which wgmma
+// multiplies.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_BF16_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_BF16_H_
 
@@ -113,8 +114,8 @@ class SwappedToBf16 {
     ring.parity = parity;
   }
 
-  // Four threads have the same two rows of a stage, and each the scales of one of their four blocks:
-  // two factors, of which the second is 1, if `usual`, which the warp has in common.
+  // Four threads have the same two rows of a stage, and each the scales of one of their four
+  // blocks: two factors, of which the second is 1, if `usual`, which the warp has in common.
   struct WeightScales {
     uint32_t first[2];
     uint32_t second[2];

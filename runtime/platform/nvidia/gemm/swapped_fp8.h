@@ -1,4 +1,5 @@
-// Tiles of few FP8 rows whose MXFP4 weights become FP8 in the registers from which wgmma multiplies.
+// Tiles of few FP8 rows whose MXFP4 weights become FP8 in the registers from which wgmma
+// multiplies.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_FP8_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_FP8_H_
 
@@ -28,7 +29,8 @@ class SwappedToFp8 {
   static __device__ __forceinline__ void Multiply(const GemmOperands& p, const Shared& at,
                                                   Ring& ring, Sums& sums) {
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
-    // Places in stage 0 of what belongs to the thread's first row of weights, and its sums' factors.
+    // Places in stage 0 of what belongs to the thread's first row of weights, and its sums'
+    // factors.
     const int block = Lane() % kMxfp4Blocks;
     const auto row = static_cast<uint32_t>(OwnWeightRow());
     uint32_t own_codes = at.Weights(0) + row * kMxfp4RowBytes +
@@ -134,7 +136,8 @@ class EntryWriter {
     Read(0);
   }
 
-  // Of stage `of_k` of K, to stage `stage`. `exponents`: where those of the lane's first column are.
+  // Of stage `of_k` of K, to stage `stage`. `exponents`: where those of the lane's first column
+  // are.
   __device__ __forceinline__ void Write(int of_k, int stage, uint32_t exponents) {
     const uint32_t step = static_cast<uint32_t>(stage) * Shared::kStagePitch;
 #pragma unroll
@@ -177,9 +180,9 @@ class EntryWriter {
   uint32_t words_[kOwnRows];
 };
 
-// By scaling warp `warp`, which has all weights, or those of one warpgroup: brings their exponents, those
-// of four stages at once, as the copy unit would take as long for 16 bytes of each row as for its
-// weights, and writes what follows from them.
+// By scaling warp `warp`, which has all weights, or those of one warpgroup: brings their exponents,
+// those of four stages at once, as the copy unit would take as long for 16 bytes of each row as for
+// its weights, and writes what follows from them.
 template <bool ue8m0, typename Shared, typename Walk>
 __device__ __forceinline__ void WriteEntries(const GemmOperands& p, Walk& walk, const Shared& at,
                                              int warp) {

@@ -45,8 +45,8 @@ struct SwappedShared {
     return kToFp8 ? 9 : (kConverts ? 7 : 12);
   }
   static constexpr int kStages = StagesOf(kRows);
-  // Whether each tile begins with stage 0: the last ones of a tile may lie behind the last column of
-  // K, and are zeros.
+  // Whether each tile begins with stage 0: the last ones of a tile may lie behind the last column
+  // of K, and are zeros.
   static constexpr bool kInRounds = kConverts && !kToFp8 && !kReorders;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
   static constexpr GemmElement kOutElement = OutElementOf(element);
@@ -59,8 +59,8 @@ struct SwappedShared {
   // With bfloat16 the copy unit brings exponents, too.
   static constexpr uint32_t kScalesBytes = kConverts && !kToFp8 ? kColumns * kMxfp4ScaleBytes : 0;
   static constexpr uint32_t kStageBytes = kWeightsBytes + kRowBoxes * kBoxBytes + kScalesBytes;
-  // Behind what the copy unit brings, a stage has the entries of its weights, then the factors of the
-  // sums of each warpgroup's weights and each row.
+  // Behind what the copy unit brings, a stage has the entries of its weights, then the factors of
+  // the sums of each warpgroup's weights and each row.
   static constexpr int kScaledColumns = kToFp8 ? kColumns / kScalingWarps : kColumns;
   using Rounds = ExponentRounds<kScaledColumns>;
   static constexpr uint32_t kFactorsBytes = kRows * 4;

@@ -218,19 +218,19 @@ OCTET_API int32_t octet_domain_get_info(const octet_domain* domain, octet_domain
 // time.
 OCTET_API int32_t octet_domain_run(octet_domain* domain, octet_rank_function body, void* user);
 
-// The same as octet_node_create for a program with threads and streams of its own, which makes calls
-// with octet_domain_call: Node::Adopt, octet/node.h. `devices` are the ranks' GPUs, as CUDA and HIP
-// count.
+// The same as octet_node_create for a program with threads and streams of its own, which makes
+// calls with octet_domain_call: Node::Adopt, octet/node.h. `devices` are the ranks' GPUs, as CUDA
+// and HIP count.
 OCTET_API int32_t octet_node_adopt(const int32_t* devices, int32_t num_devices,
                                    const octet_node_options* options, octet_domain** node);
 // Calls `body` on this thread, for a rank whose stream is `stream` (hipStream_t or cudaStream_t of
-// its GPU), and does not wait for what it enqueues. Each rank needs a thread of its own, since ranks
-// wait for each other on the host: refused in a call of another rank. After an error of any rank,
-// octet_domain_settle comes first.
+// its GPU), and does not wait for what it enqueues. Each rank needs a thread of its own, since
+// ranks wait for each other on the host: refused in a call of another rank. After an error of any
+// rank, octet_domain_settle comes first.
 OCTET_API int32_t octet_domain_call(octet_domain* domain, int32_t rank, void* stream,
                                     octet_rank_function body, void* user);
-// Waits for everything that calls have enqueued, and returns the cause of a failure, after which the
-// next call is correct. When no rank is in a call and all have made the same. What is destroyed
+// Waits for everything that calls have enqueued, and returns the cause of a failure, after which
+// the next call is correct. When no rank is in a call and all have made the same. What is destroyed
 // between calls is freed then. octet_domain_run does it first.
 OCTET_API int32_t octet_domain_settle(octet_domain* domain);
 

@@ -148,7 +148,7 @@ typedef struct octet_layer_config {
   int32_t load_window;
   int32_t weighs_input;  // a token's weight multiplies x, not what its expert makes of it; topk 1
   int32_t fp8_rows;      // not 0: with MXFP4 weights, rows are quantized to FP8
-  float router_jitter;   // of OCTET_SPARSEMIXER
+  float router_jitter;   // of OCTET_SPARSEMIXER, otherwise 0
 } octet_layer_config;
 
 // A matrix in host memory, which stays the caller's.
@@ -182,7 +182,7 @@ typedef struct octet_mlp_weights {
 typedef struct octet_layer_weights {
   uint64_t size;
   const octet_tensor* router;        // [E][H]; required
-  const octet_tensor* router_bias;   // [1][E]; or NULL
+  const octet_tensor* router_bias;   // [1][E]; or NULL, as with OCTET_SPARSEMIXER
   const octet_mlp_weights* experts;  // [num_experts]; each process reads those of its ranks
   int64_t num_experts;               // E; required
   const octet_mlp_weights* shared;   // or NULL
@@ -261,6 +261,7 @@ OCTET_API void octet_model_destroy(octet_model* model);
 OCTET_API const char* octet_model_family(const octet_model* model);
 OCTET_API int32_t octet_model_num_layers(const octet_model* model, int32_t* num_layers);
 // Fills in the configuration of a layer; max_tokens_per_rank and what is not the model's is 0.
+// Refused if the layer needs a member that `config` lacks by its size; octet_model_tensor likewise.
 OCTET_API int32_t octet_model_layer_config(const octet_model* model, int32_t layer,
                                            octet_layer_config* config);
 // A view of one tensor (enum octet_layer_tensor) of a layer, valid as long as the model; `expert`
