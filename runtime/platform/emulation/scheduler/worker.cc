@@ -124,6 +124,7 @@ int Worker::PickLane(LaneMask runnable, int after) {
 
 void Worker::Leave(Lane* lane) {
   Wave* wave = lane->wave;
+  if (seeded()) lane->idle_steps = 0;  // a schedule ends turns by itself
   EndStaleView(machine_);
   const LaneMask runnable = wave->runnable;
   if (runnable != 0 && wave->rounds_held == 0 && !(seeded() && random_.Below(4) == 0)) {
