@@ -36,6 +36,8 @@ constexpr uint64_t kMostIdleSleepNs = 4 * kNsPerMs;
 constexpr uint32_t kIdleRoundsPerDoubling = 32;
 constexpr uint32_t kMostDoublings = 5;
 
+constexpr uint64_t kMostNsBetweenRechecks = 1'000 * kNsPerMs;
+
 // How many reads a lane may do after a timed wake-up without waiting again: enough for a loop to
 // reach its occasional read of the clock.
 constexpr uint32_t kLooksPerRecheck = 600;
@@ -346,10 +348,12 @@ void Worker::Loop() {
     RunAll(recheck);
     if (timed) {
       // Rechecks take at most a tenth of the time. This counts the thread's CPU time, since on a
-      // busy machine the thread is preempted for longer than that.
+      // busy machine the thread is preempted for longer than that. A virtual machine that stands
+      // still counts as CPU time, so there is a limit, lest deadlines be noticed far too late.
+      const uint64_t least = static_cast<uint64_t>(machine_->config.recheck_us) * kNsPerUs;
       next_recheck_ns_ =
-          machine_->Now() + std::max(static_cast<uint64_t>(machine_->config.recheck_us) * kNsPerUs,
-                                     10 * (ThreadCpuNs() - cpu_before));
+          machine_->Now() +
+          std::max(least, std::min(10 * (ThreadCpuNs() - cpu_before), kMostNsBetweenRechecks));
     }
     if (retire_needed_) RetireFinished();
     if (progress() != before) {
