@@ -19,6 +19,8 @@ and for each function as a whole:
 
   - what has system scope and is in no site: an error, except the indivisible 16-byte accesses
     (global dwordx4 with sc0 sc1), counted as "packet_load" and "packet_store"
+  - a load or store of a word with device scope, sc1 alone: counted as "device_load" and
+    "device_store"
   - what converts to FP8, of the form E4m3Fnuz here, is counted as "fnuz"
   - what is nontemporal: only global_load_dwordx4 and global_store_dwordx4, counted as "row". Rows
     may lie in memory that their owner caches (runtime/platform/amd/heap_memory.h): sc0 or sc1 is an
@@ -73,6 +75,10 @@ class Instruction:
     def system(self):
         # A read-modify-write uses sc0 for another purpose: whether it returns the old value.
         return self.has("sc1") if "atomic" in self.name else self.has("sc0", "sc1")
+
+    @property
+    def device(self):
+        return "atomic" not in self.name and self.has("sc1") and not self.has("sc0")
 
     @property
     def waits_for_memory(self):
@@ -240,6 +246,8 @@ def check_function(function):
         elif instruction.system:
             function.error(instruction.line,
                            f"{instruction.name} with system scope outside of any site")
+        elif instruction.device and (instruction.flag_load or instruction.flag_store):
+            function.counts["device_load" if instruction.flag_load else "device_store"] += 1
     for instruction in [i for site in function.sites for i in site.body] + function.outside:
         if instruction.name.startswith("flat_") and instruction.system:
             function.error(instruction.line, f"{instruction.name} with system scope: not global")

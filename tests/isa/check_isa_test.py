@@ -145,6 +145,15 @@ class CheckIsaTest(unittest.TestCase):
         self.assertIn("a 'row' site", self.errors(self.good, "Messages !row\n")[0])
         self.assertIn("no kernel matches", self.errors(self.good, "Nowhere row\n")[0])
 
+    def test_accesses_of_device_scope(self):
+        for kind, word in ("poll", "device_load"), ("store", "device_store"):
+            with self.subTest(word=word):
+                self.assertIn(f"no '{word}' site", self.errors(self.good, f"Messages {word}\n")[0])
+                text = self.spoil_site(kind, r"(global_\w+_dword.*)sc0 sc1", r"\1sc1")
+                text = re.sub(rf"; octet\.{kind}\.\w+", "", text)
+                self.assertFalse([error for error in self.errors(text, f"Messages {word}\n")
+                                  if word in error])
+
     def test_block_barrier_before_a_release_does_not_wait(self):
         text = self.spoil(r"(\tglobal_store_dwordx4 [^\n]* sc0 sc1\n(?:(?!s_barrier).*\n)*?)"
                           r"\ts_waitcnt vmcnt\(0\)\n(\t;;#ASMEND\n\ts_barrier)", r"\1\2")
