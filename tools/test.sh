@@ -58,7 +58,7 @@ for preset in "${presets[@]}"; do
   case $preset in emulation | emulation-weak) at_once=$((5 * jobs / 2)) ;; esac
   stage "$preset: tests"
   log=build/$preset/tests.log
-  # A thread that wakes another one goes on: a third of the switches among the many threads of a test is saved.
+  # A thread that wakes another one goes on, which saves a third of a test's many switches.
   timeout 1800 chrt --batch 0 ctest --preset "$preset" -j "$at_once" --timeout 120 | tee "$log"
   slowest_tests "$log"
 done

@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// Where the two boxes of a round begin in their matrices.
+// The beginnings of a round's two boxes in their matrices.
 struct BoxPlace {
   int wide_byte;
   int wide_row;

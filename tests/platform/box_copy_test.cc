@@ -59,7 +59,7 @@ class BoxCopyTest : public ::testing::Test {
            Below((shape.row_bytes + shape.box_row_bytes - 1) / shape.box_row_bytes);
   }
 
-  // What box number `at` must hold.
+  // Returns what the box from this byte of this row on must hold.
   static std::vector<char> Expected(const BoxShape& shape, const Matrix& matrix, int byte,
                                     int row) {
     std::vector<char> box(BoxBytes(shape), 0);
