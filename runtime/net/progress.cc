@@ -496,9 +496,16 @@ void Progress::WatchPeers(const Work& work) {
 
 void Progress::Lose(int node, absl::string_view why) {
   peers_[node].lost = true;
-  MutexLock lock(&mutex_);
-  BreakLocked(WithLostNode(
-      absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why))));
+  absl::Status reason;
+  {
+    MutexLock lock(&mutex_);
+    reason = WithLostNode(
+        absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why)));
+    BreakLocked(reason);
+  }
+  // If it goes on, it learns from this why the others have given it up. Nobody waits until it is
+  // sent.
+  static_cast<void>(link_->SendText(node, Text(kBroken, PackStatus(reason))));
 }
 
 bool Progress::SendLast() {

@@ -118,7 +118,7 @@ PLAIN = {
     "cfloat": "DBL_EPSILON DBL_MAX DBL_MIN FLT_EPSILON FLT_MAX FLT_MIN",
     "climits": "CHAR_BIT INT_MAX INT_MIN LLONG_MAX LONG_MAX PATH_MAX UINT_MAX ULLONG_MAX",
     "cmath": "HUGE_VAL HUGE_VALF INFINITY M_PI NAN fma fmaf",
-    "csignal signal.h": "SIGABRT SIGALRM SIGCHLD SIGINT SIGKILL SIGSEGV SIGTERM kill raise sigaction"
+    "csignal signal.h": "SIGABRT SIGALRM SIGCHLD SIGINT SIGKILL SIGSEGV SIGSTOP SIGTERM kill raise sigaction"
                         " signal",
     "cstddef": "offsetof ptrdiff_t size_t",
     "cstdint stdint.h": "INT16_MAX INT32_MAX INT32_MIN INT64_MAX INT64_MIN INT8_MAX SIZE_MAX UINT16_MAX"

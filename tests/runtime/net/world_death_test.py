@@ -47,15 +47,23 @@ class DeathTest(DeathTestCase):
         job.await_end(pids.values())
         self.check_none_left(pids)
 
-    def test_stopped_for_a_while(self):
+    def check_stopped_for_a_while(self, fault, first):
         """The one that goes on finds that the others have given it up."""
-        job, pids = self.strike(1, signal.SIGSTOP)
+        job, pids = self.start_with(fault, 1)
         self.check_survivors(job, pids, 1)
         os.kill(pids[1], signal.SIGCONT)
-        job.wait_for(r"node 1 failed after ms \d+: UNAVAILABLE: .*", 1)
-        job.wait_for(r"node 1 then: FAILED_PRECONDITION: the World has to be started again.*", 1)
+        again = rf"FAILED_PRECONDITION: the World has to be started again, all {NODES} .*"
+        job.wait_for(rf"node 1 failed after ms \d+: {first or again}", 1)
+        job.wait_for(rf"node 1 then: {again}", 1)
         job.await_end(pids.values())
         self.check_none_left(pids)
+
+    def test_stopped_for_a_while_amid_a_call(self):
+        self.check_stopped_for_a_while("stops", r"UNAVAILABLE: node 1 \(.*")
+
+    def test_stopped_for_a_while_between_two_calls(self):
+        """No call is in progress that could return the reason."""
+        self.check_stopped_for_a_while("stops_between", None)
 
     def test_without_recovery_the_launcher_ends_all(self):
         job, pids = self.strike(1, signal.SIGKILL, recovery=False)

@@ -12,6 +12,8 @@
 //   slow           from "goes" on MPI_Improbe takes long in all processes
 //   late           after "goes" the victim is late for a step, but runs; all end the World after
 //                  some steps
+//   stops          after "goes" the victim stops itself, as SIGSTOP does, amid a step
+//   stops_between  likewise, between two steps; continued, it makes the next call late
 //   hangs          from "goes" on MPI_Improbe does not return in the victim
 //   hangs_amid     likewise, from a step's exchange on
 #include <hip/hip_runtime.h>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -93,10 +96,12 @@ void BeLate() {
   }
 }
 
-absl::Status Step(World& world, bool late = false, bool hangs = false) {
+// `fault` strikes this process amid the step.
+absl::Status Step(World& world, absl::string_view fault = "") {
   return world.Run([&](Rank& rank) {
-    if (late) BeLate();
-    if (hangs) Hangs() = true;
+    if (fault == "late") BeLate();
+    if (fault == "hangs_amid") Hangs() = true;
+    if (fault == "stops" && rank.rank() == 0) raise(SIGSTOP);
     return world.rail(rank.rank())->Exchange(rank, std::vector<RailPart>(world.num_nodes()));
   });
 }
@@ -141,7 +146,11 @@ int Main(int timeout_ms, RailTransport transport) {
   for (int step = 1; status.ok(); ++step) {
     start = absl::Now();
     const bool strikes = step == 21 && fault.mine;
-    status = Step(**world, strikes && fault.name == "late", strikes && fault.name == "hangs_amid");
+    if (strikes && fault.name == "stops_between") {
+      raise(SIGSTOP);
+      BeLate();
+    }
+    status = Step(**world, strikes ? fault.name : "");
     if (step == 20) {
       IsSlow() = fault.name == "slow";
       Hangs() = fault.name == "hangs" && fault.mine;
