@@ -18,7 +18,14 @@ namespace {
 
 constexpr int kSeeds = 4;
 
-class LowLatencyScheduleTest : public ::testing::TestWithParam<const char*> {};
+class LowLatencyScheduleTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Tests behind it in this program need a machine without a schedule.
+  void TearDown() override { emulation::Reconfigure(initial_); }
+
+ private:
+  const emulation::Config initial_ = emulation::CurrentConfig();
+};
 
 TEST_P(LowLatencyScheduleTest, StepsAreRight) {
   for (int seed = 1; seed <= kSeeds; ++seed) {
