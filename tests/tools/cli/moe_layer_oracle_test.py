@@ -24,6 +24,7 @@ import numpy as np  # noqa: E402
 
 import make_model  # noqa: E402
 import moe_layer_oracle as oracle  # noqa: E402
+import moe_router_oracle as routers  # noqa: E402
 import safetensors_file as files  # noqa: E402
 from check_dump import quantize, fp8_table, round_to, to_float  # noqa: E402
 
@@ -105,14 +106,14 @@ class Imitation:
             router = dataclasses.replace(router, groups=1, top_groups=1)
         if self.plant == "another jitter":
             router = dataclasses.replace(router, jitter=2 * router.jitter)
-        scores = oracle.scores_of(router, logits)[0].astype(np.float32)
+        scores = routers.scores_of(router, logits)[0].astype(np.float32)
         bias = layer.bias.astype(np.float32)
         keys = scores if self.plant == "no bias" else scores + bias
-        ids = oracle.choose(router, keys, layer.topk)
+        ids = routers.choose(router, keys, layer.topk)
         weighted = keys if self.plant == "weights with the bias" else scores
-        weights = oracle.weights_of(router, weighted, ids).astype(np.float32)
+        weights = routers.weights_of(router, weighted, ids).astype(np.float32)
         if self.plant == "one softmax for all choices":
-            weights = np.concatenate([oracle.weights_of(router, weighted, ids[:, k:k + 1])
+            weights = np.concatenate([routers.weights_of(router, weighted, ids[:, k:k + 1])
                                       for k in range(layer.topk)], axis=1).astype(np.float32)
         return logits, ids.astype(np.int32), weights
 
@@ -345,14 +346,14 @@ class RouterTest(unittest.TestCase):
 
     NOISE = 1e-7
 
-    def possible(self, keys, ids, router=oracle.Router()):
+    def possible(self, keys, ids, router=routers.Router()):
         keys = np.array(keys, np.float64)
-        return oracle.choice_is_possible(router, keys, np.full(len(keys), self.NOISE),
+        return routers.choice_is_possible(router, keys, np.full(len(keys), self.NOISE),
                                          np.array(ids))
 
     def test_ties_go_to_the_lower(self):
         keys = [0.1, 0.4, 0.4, 0.1]
-        self.assertEqual(oracle.choose(oracle.Router(), np.array([keys]), 3).tolist(), [[1, 2, 0]])
+        self.assertEqual(routers.choose(routers.Router(), np.array([keys]), 3).tolist(), [[1, 2, 0]])
         self.assertTrue(self.possible(keys, [1, 2, 0]))
         for ids in ([2, 1, 0], [1, 2, 3], [1, 0, 2], [0, 1, 2]):
             self.assertFalse(self.possible(keys, ids), ids)
@@ -364,9 +365,9 @@ class RouterTest(unittest.TestCase):
         self.assertFalse(self.possible([0.1, 0.4, 0.4 + 1e-6], [1, 2]))
 
     def test_groups(self):
-        router = oracle.Router(groups=3, top_groups=1, two_best=True)
+        router = routers.Router(groups=3, top_groups=1, two_best=True)
         keys = [0.9, 0.0, 0.5, 0.6, 0.55, 0.55]
-        self.assertEqual(oracle.choose(router, np.array([keys]), 2).tolist(), [[3, 2]])
+        self.assertEqual(routers.choose(router, np.array([keys]), 2).tolist(), [[3, 2]])
         self.assertTrue(self.possible(keys, [3, 2], router))
         # As good a sum as far as float32 can tell, and one that is not.
         self.assertFalse(self.possible(keys, [4, 5], router))  # an exact tie: the lower group
@@ -374,21 +375,21 @@ class RouterTest(unittest.TestCase):
         self.assertTrue(self.possible(keys, [4, 5], router))
         self.assertFalse(self.possible(keys, [0, 1], router))
         self.assertFalse(self.possible(keys, [3, 4], router))  # of two groups
-        by_best = oracle.Router(groups=3, top_groups=1)
-        self.assertEqual(oracle.choose(by_best, np.array([keys]), 2).tolist(), [[0, 1]])
+        by_best = routers.Router(groups=3, top_groups=1)
+        self.assertEqual(routers.choose(by_best, np.array([keys]), 2).tolist(), [[0, 1]])
 
     def test_weights(self):
         scores, ids = np.array([[0.5, 0.2, 0.3]]), np.array([[0, 2]])
-        plain = oracle.weights_of(oracle.Router(), scores, ids)
+        plain = routers.weights_of(routers.Router(), scores, ids)
         np.testing.assert_allclose(plain, [[0.5, 0.3]])
-        scaled = oracle.weights_of(oracle.Router(normalize=True, scaling=2.5), scores, ids)
+        scaled = routers.weights_of(routers.Router(normalize=True, scaling=2.5), scores, ids)
         np.testing.assert_allclose(scaled, [[1.5625, 0.9375]])
 
     def test_sparsemixer(self):
-        router = oracle.Router(jitter=0.125)  # logits a quarter below are near
+        router = routers.Router(jitter=0.125)  # logits a quarter below are near
         logits = np.array([[4.0, 3.0, 2.9, 1.0], [-2.5, -2.0, -9.0, -2.75]])
-        self.assertEqual(oracle.choose(router, logits, 2).tolist(), [[0, 1], [1, 0]])
-        weights = oracle.weights_of(router, logits, np.array([[0, 1], [1, 0]]))
+        self.assertEqual(routers.choose(router, logits, 2).tolist(), [[0, 1], [1, 0]])
+        weights = routers.weights_of(router, logits, np.array([[0, 1], [1, 0]]))
         np.testing.assert_allclose(weights, [
             [1 / (1 + np.exp(-1.0)), 1 / (1 + np.exp(-0.1))],
             [1 / (1 + np.exp(-0.5)), 1 / (1 + np.exp(-0.25))]])

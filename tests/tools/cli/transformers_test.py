@@ -53,6 +53,7 @@ if not MISSING:
     import transformers
 
     import moe_layer_oracle as oracle
+    import moe_router_oracle as routers
     from make_model import CLASSES
     from safetensors_file import Damaged
 
@@ -223,8 +224,8 @@ class Choices:
         if ids is None:
             if self.logits is None or self.logits.shape[1] != layer.experts:
                 raise Skipped("its block does not tell which experts it chooses")
-            scores, _ = oracle.scores_of(layer.router_config, self.logits)
-            ids = oracle.choose(layer.router_config, scores + layer.bias, layer.topk)
+            scores, _ = routers.scores_of(layer.router_config, self.logits)
+            ids = routers.choose(layer.router_config, scores + layer.bias, layer.topk)
         return np.sort(ids, axis=1)
 
 
@@ -266,9 +267,9 @@ def largest(values):
 def specification(layer, x):
     """(y, choices) in float64, from weights and tokens alone."""
     x = x.float().numpy().astype(np.float64)
-    scores, _ = oracle.scores_of(layer.router_config, x @ layer.router.T + layer.logit_bias)
-    ids = oracle.choose(layer.router_config, scores + layer.bias, layer.topk)
-    weights = oracle.weights_of(layer.router_config, scores, ids)
+    scores, _ = routers.scores_of(layer.router_config, x @ layer.router.T + layer.logit_bias)
+    ids = routers.choose(layer.router_config, scores + layer.bias, layer.topk)
+    weights = routers.weights_of(layer.router_config, scores, ids)
     return oracle.layer_output(layer, x, ids, weights, rounds=False).value, np.sort(ids, axis=1)
 
 
