@@ -405,6 +405,7 @@ void Progress::TellBroken(const Work& work) {
 }
 
 bool Progress::SendTexts(const Work& work) {
+  // Also to lost nodes: one that goes on learns why the others have given it up.
   for (const std::string& text : work.texts) {
     for (int node = 0; node < num_nodes_; ++node) SendText(node, text);
   }
@@ -415,14 +416,15 @@ bool Progress::SendTexts(const Work& work) {
     last_alive_ = now;
     for (int node = 0; node < num_nodes_; ++node) {
       // A node that does not receive is not given more and more.
-      if (node != node_ && link_->HasSentTexts(node)) SendText(node, Text(kAlive));
+      if (peers_[node].lost || !link_->HasSentTexts(node)) continue;
+      SendText(node, Text(kAlive));
     }
   }
   return !work.texts.empty();
 }
 
 void Progress::SendText(int node, const std::string& text) {
-  if (node == node_ || peers_[node].lost) return;
+  if (node == node_) return;
   if (const absl::Status sent = link_->SendText(node, text); !sent.ok()) {
     Lose(node, sent.message());
   }
@@ -496,16 +498,9 @@ void Progress::WatchPeers(const Work& work) {
 
 void Progress::Lose(int node, absl::string_view why) {
   peers_[node].lost = true;
-  absl::Status reason;
-  {
-    MutexLock lock(&mutex_);
-    reason = WithLostNode(
-        absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why)));
-    BreakLocked(reason);
-  }
-  // If it goes on, it learns from this why the others have given it up. Nobody waits until it is
-  // sent.
-  static_cast<void>(link_->SendText(node, Text(kBroken, PackStatus(reason))));
+  MutexLock lock(&mutex_);
+  BreakLocked(WithLostNode(
+      absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why))));
 }
 
 bool Progress::SendLast() {

@@ -38,7 +38,7 @@ class BoxCopyTest : public ::testing::Test {
     const auto topology = DiscoverTopology();
     if (!topology.ok()) GTEST_SKIP() << topology.status();
     wave_size_ = topology->gpus[0].wave_size;
-    emulated_ = topology->gpus[0].name == "Octet emulated GPU";
+    emulated_ = topology->emulated();
   }
 
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
