@@ -64,7 +64,8 @@ install(DIRECTORY tests/package/example/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/exa
 foreach(file IN ITEMS CHANGELOG.md CONTRIBUTING.md LICENSE README.md bench/PERFORMANCE.md
                       runtime/platform/README.md runtime/platform/emulation/gdb_fibers.py
                       tests/tools/cli/check_dump.py tests/tools/cli/make_model.py
-                      tests/tools/cli/moe_layer_oracle.py tests/tools/cli/safetensors_file.py
+                      tests/tools/cli/moe_layer_oracle.py tests/tools/cli/moe_router_oracle.py
+                      tests/tools/cli/safetensors_file.py
                       tools/contenders/jax_contender.py tools/layer_demo.sh)
   get_filename_component(folder ${file} DIRECTORY)
   install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
